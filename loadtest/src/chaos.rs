@@ -4,7 +4,10 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use futures::StreamExt as _;
-use remuda_cluster::{Cluster, ClusterOptions, FaultKind, FaultRecord, FaultSchedule, find_or_build_remuda};
+use remuda_cluster::{
+    Cluster, ClusterOptions, FaultKind, FaultRecord, FaultSchedule, HostileCounts, HostileMember,
+    find_or_build_remuda,
+};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
@@ -12,6 +15,7 @@ use crate::{
     prerequisites,
     recovery::Fault,
     report::{FaultTest, ReportArgs},
+    waiting_client::WaitingClient,
     workload::{Addresses, LoadArgs, OperatorAccess, Workload},
 };
 
@@ -32,6 +36,9 @@ pub(crate) struct ChaosArgs {
     /// Inject a second fault while one is active.
     #[arg(long)]
     overlap: bool,
+    /// Leave out the hostile member of the bus, which forges, alters, replays and reorders messages of every subject.
+    #[arg(long)]
+    no_hostile: bool,
     /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
@@ -68,8 +75,17 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         api_key: Some(cluster.api_key().to_owned()),
         operator: Some(OperatorAccess::of(&cluster)),
     };
+    let waiting = WaitingClient::start(&addresses)?;
     let workload =
         Workload::start(args.load.options(addresses, args.seed, directory.path().join("journal"))).await?;
+
+    // Outside of every workspace.
+    let hostile = match args.no_hostile {
+        true => None,
+        false => {
+            Some(HostileMember::start(&cluster.nats_url(), "remuda", directory.path(), args.seed).await?)
+        }
+    };
 
     let (begun, until) = (now(), Instant::now() + Duration::from_secs(args.seconds));
     let mut schedule = FaultSchedule::new(args.seed, &kinds, args.seconds);
@@ -79,7 +95,15 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     let injected: Vec<anyhow::Result<FaultRecord>> = schedule.inject(&cluster).collect().await;
     sleep_until(until).await;
     let load = begun..now();
+    let answers = waiting.stop().await?;
     let finished = workload.finish(SETTLE_TIMEOUT).await.inspect_err(|_| cluster.mark_failed())?;
+    // It has attacked until the last run ended.
+    let (hostile, mut problems_seen) = match hostile {
+        Some(hostile) => hostile.stop().await?,
+        None => (HostileCounts::new(), Vec::new()),
+    };
+
+    problems_seen.extend(answers.problems);
 
     let mut test = FaultTest {
         name: "chaos",
@@ -87,7 +111,9 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         load,
         finished,
         faults: Vec::new(),
-        problems: Vec::new(),
+        problems: problems_seen,
+        hostile,
+        waited: answers.finished,
     };
     for record in injected {
         match record {

@@ -65,7 +65,17 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<ExitCode> {
     let finished = workload.finish(SETTLE_TIMEOUT).await?;
     let Killer { faults, mut problems, .. } = killer;
     problems.extend(server.problems()?);
-    FaultTest { name: "crash", seed: args.seed, load, finished, faults, problems }.report(&args.report)
+    FaultTest {
+        name: "crash",
+        seed: args.seed,
+        load,
+        finished,
+        faults,
+        problems,
+        hostile: Default::default(),
+        waited: 0,
+    }
+    .report(&args.report)
 }
 
 /// Kills the server and checks that its tools die with it.

@@ -34,6 +34,7 @@ mod svg_chart;
 mod timeline;
 mod tool_journal;
 mod tracing;
+mod waiting_client;
 mod workload;
 
 use std::process::ExitCode;

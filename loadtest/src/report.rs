@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fs, ops::Range, path::PathBuf, process::ExitCod
 
 use anyhow::Context as _;
 use clap::Args;
+use remuda_cluster::HostileCounts;
 use serde_json::{Value, json};
 
 use crate::{
@@ -42,6 +43,10 @@ pub(crate) struct FaultTest {
     /// Problems that clients cannot see: servers that died unexpectedly or panicked, faults that could not be injected, tool
     /// processes that outlived their worker.
     pub(crate) problems: Vec<String>,
+    /// What the hostile member of the bus did, if there was one.
+    pub(crate) hostile: HostileCounts,
+    /// Runs that were returned to a client that waited for them.
+    pub(crate) waited: u64,
 }
 
 /// The measurements, in the order of the report.
@@ -127,6 +132,8 @@ impl FaultTest {
             "terminal": verdict.terminal,
             "ends": verdict.ends,
             "faults": self.fault_counts(),
+            "hostile": self.hostile,
+            "waited": self.waited,
             "recovery_ms": measures.recovery.json(),
             "recovery_from_beginning_ms": measures.recovery_from_beginning.json(),
             "first_run_ms": measures.first_run.json(),
@@ -170,6 +177,10 @@ impl FaultTest {
         let faults: Vec<String> =
             self.fault_counts().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         row("faults", &if faults.is_empty() { "none".to_owned() } else { faults.join(", ") });
+        let hostile = self.hostile.values().sum::<u64>();
+        if hostile > 0 {
+            row("hostile messages", &format!("{hostile} of {} sorts", self.hostile.len()));
+        }
         for violation in Violation::ALL {
             row(violation.name(), &verdict.count(violation).to_string());
         }
@@ -290,6 +301,8 @@ mod tests {
             finished,
             faults: Vec::new(),
             problems: vec!["the server panicked".to_owned()],
+            hostile: HostileCounts::new(),
+            waited: 0,
         };
         let verdict = check(&test.finished.history);
         assert_eq!(verdict.total(), 0);

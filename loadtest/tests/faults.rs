@@ -75,6 +75,16 @@ fn cluster_with_faults_loses_and_repeats_nothing() {
         assert!(picture.contains(&format!(">{kind}</text>")), "{kind}");
     }
     assert!(report["terminal"].as_u64().unwrap() > 200, "{report}");
+    assert!(report["waited"].as_u64().unwrap() > 50, "{report}");
+    // A hostile member of the bus attacked all the time, with messages of every kind.
+    let hostile = report["hostile"].as_object().unwrap();
+    for kind in ["grants", "ends", "events", "control", "offers", "notices", "ready"] {
+        let forged = hostile.get(&format!("{kind} forge")).and_then(Value::as_u64).unwrap_or_default();
+        assert!(forged > 50, "{kind} in {report}");
+    }
+    for attack in ["replay", "duplicate", "alter", "strip", "move"] {
+        assert!(hostile.keys().any(|name| name.ends_with(attack)), "{attack} in {report}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use error::{Error, Origin, Problem};
 pub use load::{LoadOptions, LoadedConfig};
 pub use secret_url::SecretUrl;
 pub use tree::{
-    Budget, Config, Context, Delegation, Docker, Hardening, Limits, LogFormat, Models, Nats, OnExpiry,
-    Permissions, Platform, Reconciler, RequireKeys, Rule, Sandbox, Server, Store, Stream, Telemetry, Tools,
-    Worker, Workspaces,
+    Budget, BusSigning, Config, Context, Delegation, Docker, Hardening, Limits, LogFormat, Models, Nats,
+    OnExpiry, Permissions, Platform, Reconciler, RequireKeys, Rule, Sandbox, Server, Store, Stream,
+    Telemetry, Tools, Worker, Workspaces,
 };

@@ -169,6 +169,7 @@ pub struct Nats {
     pub credentials_file: PathBuf,
     #[serde(with = "duration")]
     pub connect_timeout: Duration,
+    pub signing: BusSigning,
 }
 
 impl Default for Nats {
@@ -179,8 +180,22 @@ impl Default for Nats {
             replicas: 1,
             credentials_file: PathBuf::new(),
             connect_timeout: Duration::from_secs(30),
+            signing: BusSigning::default(),
         }
     }
+}
+
+/// Whether messages between services are signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BusSigning {
+    /// Neither signed nor checked.
+    Off,
+    /// Signed, and unsigned ones are accepted: for the time of an upgrade.
+    Sign,
+    /// Only signed ones are accepted.
+    #[default]
+    Require,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

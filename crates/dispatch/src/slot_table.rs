@@ -1,6 +1,9 @@
 //! The free slots of workers, estimated from their offers and from the grants sent since.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use remuda_domain::{ControlPlaneId, Pool, WorkerId, worker::SlotOffer};
 use tokio::time::Instant;
@@ -9,6 +12,8 @@ use tokio::time::Instant;
 const OFFER_TTL: Duration = Duration::from_secs(3);
 /// A grant sent longer ago than this was received or lost, whatever the worker has reported.
 const IN_FLIGHT_TTL: Duration = Duration::from_secs(2);
+/// Workers that are remembered, more than an installation has.
+const MAX_WORKERS: usize = 4096;
 /// How many workers of a pool are compared to find the one with the most free slots.
 const CANDIDATES: usize = 8;
 
@@ -19,6 +24,7 @@ pub(crate) struct SlotTable {
     pool_by_worker: HashMap<WorkerId, Pool>,
     /// Where the next search starts: round robin, so that every worker gets its share.
     next_start: usize,
+    evicted_at: Option<Instant>,
 }
 
 /// The slots of one worker.
@@ -64,6 +70,10 @@ impl SlotTable {
         let received = offer.received.iter().find(|(plane, _)| *plane == me).map_or(0, |(_, count)| *count);
         let offered = u64::from(offer.slots);
         if let Some(slots) = self.worker(offer.worker) {
+            // An older offer, which was overtaken or repeated.
+            if offer.stamp < slots.stamp {
+                return;
+            }
             slots.offered = offered;
             slots.stamp = offer.stamp;
             slots.offered_at = now;
@@ -71,6 +81,9 @@ impl SlotTable {
             return;
         }
         self.evict_expired(now);
+        if self.pool_by_worker.len() >= MAX_WORKERS {
+            return;
+        }
         self.pool_by_worker.insert(offer.worker, offer.pool.clone());
         self.pools.entry(offer.pool.clone()).or_default().push(WorkerSlots {
             worker: offer.worker,
@@ -126,15 +139,18 @@ impl SlotTable {
         workers.iter_mut().find(|slots| slots.worker == worker)
     }
 
+    /// Forgets workers that are gone, if that was not done just now.
     fn evict_expired(&mut self, now: Instant) {
+        if self.evicted_at.is_some_and(|at| now.duration_since(at) < OFFER_TTL) {
+            return;
+        }
+        self.evicted_at = Some(now);
         for workers in self.pools.values_mut() {
             workers.retain(|slots| !slots.is_expired(now));
         }
         self.pools.retain(|_, workers| !workers.is_empty());
-        let pools = &self.pools;
-        self.pool_by_worker.retain(|worker, pool| {
-            pools.get(pool).is_some_and(|workers| workers.iter().any(|slots| slots.worker == *worker))
-        });
+        let kept: HashSet<WorkerId> = self.pools.values().flatten().map(|slots| slots.worker).collect();
+        self.pool_by_worker.retain(|worker, _| kept.contains(worker));
     }
 }
 
@@ -154,9 +170,12 @@ mod tests {
         }
 
         fn offer(&mut self, worker: WorkerId, slots: u32, received: u64) {
+            self.offer_at(worker, slots, received, 7);
+        }
+
+        fn offer_at(&mut self, worker: WorkerId, slots: u32, received: u64, stamp: u64) {
             let received = vec![(ControlPlaneId::new(), 99), (self.me, received)];
-            let offer =
-                SlotOffer { worker, pool: Pool::default(), slots, stamp: 7, received, grant_version: 1 };
+            let offer = SlotOffer { worker, pool: Pool::default(), slots, stamp, received, grant_version: 1 };
             self.table.record_offer(&offer, self.me, self.now);
         }
 
@@ -216,6 +235,27 @@ mod tests {
         let next = WorkerId::new();
         fixture.offer(next, 1, 0);
         assert_eq!((fixture.table.pool_by_worker.len(), fixture.reserve()), (1, Some(next)));
+    }
+
+    #[test]
+    fn older_offer_of_a_worker_is_ignored() {
+        let (mut fixture, worker) = (Fixture::new(), WorkerId::new());
+        fixture.offer(worker, 1, 0);
+        fixture.offer_at(worker, 9, 0, 6);
+        assert_eq!((fixture.grant(), fixture.grant()), (Some(worker), None));
+    }
+
+    #[test]
+    fn flood_of_workers_does_not_grow_the_table_without_bound() {
+        let mut fixture = Fixture::new();
+        for _ in 0..MAX_WORKERS + 100 {
+            fixture.offer(WorkerId::new(), 1, 0);
+        }
+        assert_eq!(fixture.table.pool_by_worker.len(), MAX_WORKERS);
+        fixture.now += 10 * OFFER_TTL;
+        let worker = WorkerId::new();
+        fixture.offer(worker, 1, 0);
+        assert_eq!((fixture.table.pool_by_worker.len(), fixture.reserve()), (1, Some(worker)));
     }
 
     #[test]

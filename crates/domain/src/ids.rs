@@ -136,6 +136,8 @@ typed_id! {
     WebhookId, "whk", "webhook_id";
     /// Delivery of one event to one webhook, the same for all attempts.
     DeliveryId, "dlv", "delivery_id";
+    /// A key with which control planes and stream services sign messages (never the secret itself).
+    BusKeyId, "bky", "bus_key_id";
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod agent;
 pub mod approval;
 pub mod background_task;
 pub mod budget;
+pub mod bus;
 pub mod content;
 pub mod display;
 pub mod error;
@@ -40,8 +41,8 @@ pub mod worker;
 pub use error::{Code, Error, Result};
 pub use event::{Appended, Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, ApprovalId, CommitId, ControlPlaneId, DeliveryId, EventId, MessageId, RunId, SandboxId,
-    SessionId, StepId, TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
+    ApiKeyId, ApprovalId, BusKeyId, CommitId, ControlPlaneId, DeliveryId, EventId, MessageId, RunId,
+    SandboxId, SessionId, StepId, TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
 };
 pub use labels::Labels;
 pub use pool::Pool;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
+    bus::BusSecret,
     ids::{ControlPlaneId, RunId, SessionId, TenantId, WorkerId},
     pool::Pool,
 };
@@ -16,6 +17,8 @@ pub struct Registration {
     pub version: String,
     pub pool: Pool,
     pub slots: u32,
+    /// The key with which it signs messages as long as its lease lives. `None` in lists.
+    pub bus_secret: Option<BusSecret>,
 }
 
 /// A worker as listed.

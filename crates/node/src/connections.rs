@@ -17,8 +17,10 @@ use remuda_domain::{
 };
 use remuda_roots::{RootOptions, WorkspaceRoots};
 use remuda_store::{Backend, KeyOwner, Store};
-use remuda_transport::{Memory, Nats, NatsOptions, Transport};
+use remuda_transport::{BusSigning, Memory, Nats, NatsOptions, Transport};
 use tokio::time::Instant;
+
+use crate::{Roles, bus_signing::bus_signing};
 
 /// The tenant of clients without an API key, if none is required.
 pub const DEFAULT_TENANT: &str = "default";
@@ -140,10 +142,10 @@ pub fn workspace_roots(config: &Config, mode: Mode) -> WorkspaceRoots {
 }
 
 impl Connections {
-    pub async fn open(config: &Config, mode: Mode) -> Result<Self> {
+    pub(crate) async fn open(config: &Config, mode: Mode, roles: Roles) -> Result<Self> {
         match mode {
             Mode::Embedded => Self::embedded(config).await,
-            Mode::Split => Self::split(config).await,
+            Mode::Split => Self::split(config, roles).await,
         }
     }
 
@@ -161,11 +163,11 @@ impl Connections {
         Ok(Self::new(store, Arc::new(Memory::new()), slots, None, Some(lock)))
     }
 
-    async fn split(config: &Config) -> Result<Self> {
+    async fn split(config: &Config, roles: Roles) -> Result<Self> {
         let slots = Slots::default();
         let options = with_slots(store_options(config, Mode::Split)?, &slots);
         let store = remuda_store::connect(&options).await?;
-        let nats = connect_with_retry(config).await?;
+        let nats = connect_with_retry(config, &bus_signing(config, roles, &store)).await?;
         let pool: Pool = config.worker.pool.parse()?;
         nats.provision(&[pool]).await?;
         Ok(Self::new(store, Arc::new(nats.clone()), slots, Some(nats), None))
@@ -211,11 +213,11 @@ fn with_slots(options: remuda_store::Options, slots: &Slots) -> remuda_store::Op
 }
 
 /// Connects with exponential backoff while NATS is unavailable.
-async fn connect_with_retry(config: &Config) -> Result<Nats> {
+async fn connect_with_retry(config: &Config, signing: &BusSigning) -> Result<Nats> {
     let give_up_at = Instant::now() + config.nats.connect_timeout;
     let mut pause = Duration::from_millis(100);
     loop {
-        let error = match Nats::connect(nats_options(config)).await {
+        let error = match Nats::connect_signed(nats_options(config), signing.clone()).await {
             Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => error,
             outcome => return outcome,
         };

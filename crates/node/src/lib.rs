@@ -3,6 +3,7 @@
 //! Everything that differs between the modes is here: store, transport and ports. The services do not depend on the mode.
 
 mod agents;
+mod bus_signing;
 mod connections;
 mod execution;
 mod node;

@@ -81,7 +81,7 @@ impl Node {
             Some(listener) => Some(listener.local_addr().map_err(no_address)?),
             None => None,
         };
-        let connections = Connections::open(&options.config, options.mode).await?;
+        let connections = Connections::open(&options.config, options.mode, options.roles).await?;
         let logs = ProcessLogs::new(
             options.levels.clone(),
             remuda_telemetry::instance(),

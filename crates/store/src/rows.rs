@@ -187,6 +187,14 @@ pub(crate) struct LeaseRow {
     pub(crate) now: Option<DbTime>,
 }
 
+/// The lease of a worker, and its pool.
+#[derive(Clone, Debug, FromRow)]
+pub(crate) struct WorkerLeaseRow {
+    #[sqlx(flatten)]
+    pub(crate) lease: LeaseRow,
+    pub(crate) pool: String,
+}
+
 pub(crate) const WORKER_ACTIVE: i16 = 0;
 pub(crate) const WORKER_DRAINING: i16 = 1;
 pub(crate) const WORKER_GONE: i16 = 2;
@@ -256,6 +264,7 @@ impl WorkerRow {
                 version: self.version,
                 pool: pool(&self.pool)?,
                 slots: u32::try_from(self.slots).unwrap_or(0),
+                bus_secret: None,
             },
             state,
             busy: u32::try_from(self.busy).unwrap_or(0),

@@ -7,6 +7,8 @@ mod approvals;
 mod background_tasks;
 #[path = "shared/budgets.rs"]
 mod budgets;
+#[path = "shared/bus_keys.rs"]
+mod bus_keys;
 #[path = "shared/cancel.rs"]
 mod cancel;
 #[path = "shared/children.rs"]

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod budgets;
+mod bus_keys;
 mod events;
 mod fleet;
 mod identity;
@@ -16,8 +17,8 @@ mod trees;
 mod webhooks;
 
 pub use self::{
-    approvals::*, budgets::*, events::*, fleet::*, identity::*, overview::*, ownership::*, retention::*,
-    runs::*, sandboxes::*, sessions::*, slots::*, trees::*, webhooks::*,
+    approvals::*, budgets::*, bus_keys::*, events::*, fleet::*, identity::*, overview::*, ownership::*,
+    retention::*, runs::*, sandboxes::*, sessions::*, slots::*, trees::*, webhooks::*,
 };
 
 /// Everything a process needs from the store. Implemented for every type that implements all parts.
@@ -28,6 +29,7 @@ pub trait Store:
     + Trees
     + Approvals
     + Budgets
+    + BusKeys
     + Ownership
     + Events
     + Fleet
@@ -49,6 +51,7 @@ impl<T> Store for T where
         + Trees
         + Approvals
         + Budgets
+        + BusKeys
         + Ownership
         + Events
         + Fleet

@@ -8,14 +8,19 @@
 //! - Live events, end notices, deltas, signals, notices, slot offers and grant batches reach the subscribers of the
 //!   moment, in order per sender, at most once.
 //!
+//! Over NATS, messages are signed with keys from the store ([`BusSigning`]): a subscriber gets what another process of
+//! the installation has sent, and besides at most hints to read the store.
+//!
 //! It does not decide who owns a session, and it does not count attempts.
 
+mod bus_signing;
 mod grant_batch;
 mod memory;
 mod meters;
 mod nats;
 mod traits;
 
+pub use bus_signing::{BusSigning, KeySource, Signing, SignsAs, new_bus_secret};
 pub use grant_batch::{GRANT_VERSION, GrantBatch, GrantRecord};
 pub use memory::Memory;
 pub use nats::{ConsumerReport, Nats, NatsOptions, NatsReport};

@@ -1,9 +1,9 @@
-//! Metrics of tokens.
+//! Metrics of tokens, and of rejected messages.
 
 use remuda_domain::{Pool, error::Result};
 use remuda_telemetry::metrics::{
     self, Counter, KeyValue,
-    registry::{TOKENS_DELIVERED, TOKENS_PUBLISHED, TOKENS_REDELIVERED, label},
+    registry::{BUS_REJECTED, TOKENS_DELIVERED, TOKENS_PUBLISHED, TOKENS_REDELIVERED, label},
 };
 
 use crate::traits::Published;
@@ -60,5 +60,52 @@ impl Deliveries {
     pub(crate) fn count(&self, tokens: u64, redelivered: u64) {
         self.delivered.add(tokens, &self.pool);
         self.redelivered.add(redelivered, &self.pool);
+    }
+}
+
+/// Why a message on the bus was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// It has no proof. The sender is an earlier version, or not one of ours.
+    Unsigned,
+    Malformed,
+    /// It was sent long ago, or the clocks of the two hosts differ by more than a minute.
+    Stale,
+    /// The store has no such key: the worker's lease has ended, or the key has retired.
+    UnknownKey,
+    /// The proof is not about this message, or not made with this key.
+    Altered,
+    /// This subscription has received it before.
+    Replayed,
+    /// Its sender may not send this.
+    NotAllowed,
+}
+
+impl Rejection {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unsigned => "unsigned",
+            Self::Malformed => "malformed",
+            Self::Stale => "stale",
+            Self::UnknownKey => "unknown_key",
+            Self::Altered => "altered",
+            Self::Replayed => "replayed",
+            Self::NotAllowed => "not_allowed",
+        }
+    }
+}
+
+/// Counts rejected messages.
+pub(crate) struct Rejections(Counter<u64>);
+
+impl Default for Rejections {
+    fn default() -> Self {
+        Self(metrics::counter(&BUS_REJECTED))
+    }
+}
+
+impl Rejections {
+    pub(crate) fn count(&self, kind: &'static str, rejection: Rejection) {
+        self.0.add(1, &[KeyValue::new(label::KIND, kind), KeyValue::new(label::REASON, rejection.as_str())]);
     }
 }

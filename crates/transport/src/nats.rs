@@ -26,6 +26,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use remuda_domain::{
     Appended, ControlPlaneId, Event, Pool, SessionId, TenantId, WorkerId,
+    bus::BusSecret,
     error::{Error, Result},
     event::Delta,
     logs::Notice,
@@ -38,6 +39,7 @@ use tokio_util::task::TaskTracker;
 
 use self::{
     connection::Connection,
+    envelope::{Envelope, Kind},
     live_events::{LiveSource, SharedJson},
     messages::Messages,
     subjects::Subjects,
@@ -47,6 +49,7 @@ pub use self::{
     provision::{ConsumerReport, NatsReport},
 };
 use crate::{
+    bus_signing::BusSigning,
     meters::Meters,
     traits::{
         DeltaSource, EndNoticeSource, EventSource, GrantTransport, NoticeSource, Published, SignalSource,
@@ -68,6 +71,7 @@ struct Shared {
     subjects: Subjects,
     control: Connection,
     events: Connection,
+    envelope: Arc<Envelope>,
     jetstream: jetstream::Context,
     /// Lets one task at a time repair a wiped server; the others find it repaired.
     repair: Semaphore,
@@ -78,8 +82,18 @@ struct Shared {
 }
 
 impl Nats {
-    /// Connects to the servers and checks their version. Call [`Nats::provision`] before the first use.
+    /// Connects without signing messages or checking signatures. Call [`Nats::provision`] before the first use.
     pub async fn connect(options: NatsOptions) -> Result<Self> {
+        Self::open(options, None).await
+    }
+
+    /// Like [`connect`](Self::connect), with signed messages.
+    pub async fn connect_signed(options: NatsOptions, signing: BusSigning) -> Result<Self> {
+        Self::open(options, Some(signing)).await
+    }
+
+    /// Connects to the servers and checks their version.
+    async fn open(options: NatsOptions, signing: Option<BusSigning>) -> Result<Self> {
         let subjects = Subjects::new(&options.prefix)?;
         options.check()?;
         let (control, events) = tokio::try_join!(
@@ -89,15 +103,18 @@ impl Nats {
         version::check(&control.version(), options.replicas)?;
         let jetstream =
             ContextBuilder::new().timeout(options.request_timeout).build(control.client().clone());
+        let tasks = TaskTracker::new();
+        let envelope = Envelope::new(signing, tasks.clone()).await?;
         let shared = Shared {
             options,
             subjects,
             control,
             events,
+            envelope: Arc::new(envelope),
             jetstream,
             repair: Semaphore::new(1),
             ends: end_notices::Outbox::default(),
-            tasks: TaskTracker::new(),
+            tasks,
             meters: Meters::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -183,7 +200,7 @@ impl Transport for Nats {
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         let subject = self.shared.subjects.events(tenant, session);
-        Ok(Box::new(LiveSource::<Event>::subscribe(&self.shared, subject).await?))
+        Ok(Box::new(LiveSource::<Event>::subscribe(&self.shared, Kind::Events, subject).await?))
     }
 
     async fn subscribe_events_unconfirmed(
@@ -192,7 +209,7 @@ impl Transport for Nats {
         session: SessionId,
     ) -> Result<Box<dyn EventSource>> {
         let subject = self.shared.subjects.events(tenant, session);
-        Ok(Box::new(LiveSource::<Event>::subscribe_unconfirmed(&self.shared, subject).await?))
+        Ok(Box::new(LiveSource::<Event>::subscribe_unconfirmed(&self.shared, Kind::Events, subject).await?))
     }
 
     fn notify_end(&self, plane: ControlPlaneId, notice: RunEndNotice) {
@@ -201,7 +218,7 @@ impl Transport for Nats {
 
     async fn subscribe_end_notices(&self, plane: ControlPlaneId) -> Result<Box<dyn EndNoticeSource>> {
         let subject = self.shared.subjects.ends(plane);
-        Ok(Box::new(Messages::<Vec<RunEndNotice>>::json(&self.shared, subject).await?))
+        Ok(Box::new(Messages::<Vec<RunEndNotice>>::subscribe(&self.shared, subject).await?))
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
@@ -211,7 +228,7 @@ impl Transport for Nats {
 
     async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
         let subject = self.shared.subjects.deltas(tenant, session);
-        Ok(Box::new(LiveSource::<Delta>::subscribe(&self.shared, subject).await?))
+        Ok(Box::new(LiveSource::<Delta>::subscribe(&self.shared, Kind::Deltas, subject).await?))
     }
 
     async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
@@ -220,7 +237,7 @@ impl Transport for Nats {
 
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
         let subject = self.shared.subjects.control(worker);
-        Ok(Box::new(Messages::<Signal>::json(&self.shared, subject).await?))
+        Ok(Box::new(Messages::<Signal>::subscribe(&self.shared, subject).await?))
     }
 
     async fn broadcast(&self, notice: &Notice) -> Result<()> {
@@ -229,7 +246,7 @@ impl Transport for Nats {
 
     async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
         let subject = self.shared.subjects.notices();
-        Ok(Box::new(Messages::<Notice>::json(&self.shared, subject).await?))
+        Ok(Box::new(Messages::<Notice>::subscribe(&self.shared, subject).await?))
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
@@ -238,6 +255,10 @@ impl Transport for Nats {
 
     fn grant_transport(&self) -> Option<&dyn GrantTransport> {
         Some(&*self.shared)
+    }
+
+    fn sign_as(&self, worker: WorkerId, secret: &BusSecret) {
+        self.shared.envelope.sign_as(worker, secret);
     }
 
     async fn ping(&self) -> Result<()> {

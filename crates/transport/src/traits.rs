@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use remuda_domain::{
     Appended, ControlPlaneId, Event, Pool, SessionId, TenantId, WorkerId,
+    bus::BusSecret,
     error::Result,
     event::Delta,
     logs::Notice,
@@ -124,6 +125,10 @@ pub trait Transport: Send + Sync + 'static {
         None
     }
 
+    /// Signs the messages of this process with the key that its worker has registered, if it has no better one.
+    /// Transports that need no signatures do nothing.
+    fn sign_as(&self, _worker: WorkerId, _secret: &BusSecret) {}
+
     /// Returns once the transport has responded.
     async fn ping(&self) -> Result<()>;
 }
@@ -192,6 +197,9 @@ pub trait Token: Send + Sync {
 #[async_trait]
 pub trait EventSource: Send {
     /// The next batch. `None` when the source has ended and must be reopened. Cancel-safe.
+    ///
+    /// An empty batch is a hint: a message arrived that is not proven to come from this installation, so events may be
+    /// in the store that were not received.
     async fn next(&mut self) -> Option<Vec<Event>>;
     /// Trace context of the last batch.
     fn origin(&self) -> Option<TraceContext> {
@@ -203,6 +211,8 @@ pub trait EventSource: Send {
 #[async_trait]
 pub trait EndNoticeSource: Send {
     /// The next notices. `None` when the source has ended and must be reopened. Cancel-safe.
+    ///
+    /// A notice without a result may be a hint that is not proven: the run must be read from the store.
     async fn next(&mut self) -> Option<Vec<RunEndNotice>>;
 }
 
@@ -218,6 +228,10 @@ pub trait DeltaSource: Send {
 pub trait SignalSource: Send {
     /// The next signal. `None` when the source has ended and must be reopened. Cancel-safe.
     async fn next(&mut self) -> Option<Signal>;
+    /// Whether the last signal is proven to come from this installation. Otherwise it is a hint to ask the store.
+    fn is_proven(&self) -> bool {
+        true
+    }
 }
 
 /// Slot offers of all workers.
@@ -232,6 +246,11 @@ pub trait OfferSource: Send {
 pub trait GrantSource: Send {
     /// The next batch. `None` when the source has ended and must be reopened. Cancel-safe.
     async fn next(&mut self) -> Option<GrantBatch>;
+    /// Whether the last batch is proven to come from a control plane. Otherwise it is a hint: its grants have no
+    /// bodies, and nothing else in it can be trusted.
+    fn is_proven(&self) -> bool {
+        true
+    }
 }
 
 /// Notices for all processes.

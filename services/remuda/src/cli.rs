@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use remuda_config::LoadOptions;
 
 use crate::{
+    bus::{self, BusCommand},
     client::{ClientCommand, Connection},
     config_command::ConfigCommand,
     demo::DemoArgs,
@@ -117,6 +118,9 @@ pub(crate) enum Command {
     /// Works on the database directly and needs no API key. Access to the database settings is enough to create keys.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Manage the keys with which services sign their messages to each other.
+    #[command(subcommand, after_help = bus::EXAMPLES)]
+    Bus(BusCommand),
     /// Delete finished runs, idle sessions and events that are older than their retention time.
     ///
     /// Servers do this automatically, by limits.runs_kept, limits.sessions_kept and limits.events_kept. This command does it now,

@@ -1,5 +1,6 @@
 //! The `remuda` binary: all services, the client commands, the administration commands and the demo.
 
+mod bus;
 mod cli;
 mod client;
 mod config_command;
@@ -64,6 +65,7 @@ async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
         Command::Worker(args) => serve::worker(&args, &load, output).await,
         Command::Stream(args) => serve::stream(&args, &load, output).await,
         Command::Migrate => migrate::execute(&config(&load)?, output).await,
+        Command::Bus(command) => bus::execute(command, &config(&load)?, output).await,
         Command::Keys(command) => keys::execute(command, &config(&load)?, output).await,
         Command::Gc(args) => gc::execute(&args, &config(&load)?, output).await,
         Command::Sandboxes(command) => {

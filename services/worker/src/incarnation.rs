@@ -7,8 +7,11 @@ use remuda_domain::{
     error::Result,
     worker::{Registration, Signal},
 };
-use remuda_transport::Transport;
-use tokio::time::{Instant, timeout};
+use remuda_transport::{Transport, new_bus_secret};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -31,12 +34,14 @@ pub(crate) async fn run(worker: Arc<Worker>, stop: CancellationToken) {
 
 async fn run_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
     let options = &worker.options;
+    let bus_secret = new_bus_secret();
     let registration = Registration {
         id,
         host: options.host.clone(),
         version: options.version.clone(),
         pool: options.pool.clone(),
         slots: options.slots,
+        bus_secret: Some(bus_secret.clone()),
     };
     let registered_at = Instant::now();
     let registered = tokio::select! {
@@ -51,12 +56,15 @@ async fn run_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
         return;
     }
     tracing::info!(pool = %options.pool, slots = options.slots, "worker registered");
+    // Not before others can find the key.
+    worker.engine.transport.sign_as(id, &bus_secret);
 
     let active_sessions = ActiveSessions::default();
     let drain = CancellationToken::new();
     let lost = CancellationToken::new();
     let interrupt = CancellationToken::new();
     let abandon = CancellationToken::new();
+    let renew_now = Arc::new(Notify::new());
     let lease = Lease {
         store: Arc::clone(&worker.engine.store),
         worker: id,
@@ -66,6 +74,7 @@ async fn run_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
         guard: worker.guard.clone(),
         backends: worker.engine.backends.clone(),
         drain: drain.clone(),
+        renew_now: Arc::clone(&renew_now),
     };
     worker.engine.backends.iter().for_each(|backend| backend.set_worker(id));
     lease.feed(registered_at);
@@ -108,7 +117,14 @@ async fn run_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
             }
         }
     };
-    let signals = receive_signals(worker.engine.transport.as_ref(), id, &active_sessions, &slot_pool, &drain);
+    let signals = SignalReceiver {
+        transport: worker.engine.transport.as_ref(),
+        worker: id,
+        active_sessions: &active_sessions,
+        slot_pool: &slot_pool,
+        drain: &drain,
+        renew_now: &renew_now,
+    };
     tokio::select! {
         () = working => {
             sign_off(&worker, id).await;
@@ -122,7 +138,7 @@ async fn run_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
             tasks.close();
             drop(timeout(KILL_TIMEOUT, tasks.wait()).await);
         }
-        () = signals => {}
+        () = signals.run() => {}
     }
 }
 
@@ -137,38 +153,57 @@ async fn sign_off(worker: &Worker, id: WorkerId) {
     }
 }
 
-/// Receives signals forever. Reopens a broken subscription; meanwhile the heartbeat response carries the same
-/// requests.
-async fn receive_signals(
-    transport: &dyn Transport,
+/// Acts on the signals of other processes.
+struct SignalReceiver<'a> {
+    transport: &'a dyn Transport,
     worker: WorkerId,
-    active_sessions: &ActiveSessions,
-    slot_pool: &SlotPool,
-    drain: &CancellationToken,
-) {
-    loop {
-        if let Err(error) = handle_signals(transport, worker, active_sessions, slot_pool, drain).await {
-            tracing::warn!(error = error.chain(), "cannot receive signals; retrying");
-        }
-        tokio::time::sleep(RETRY).await;
-    }
+    active_sessions: &'a ActiveSessions,
+    slot_pool: &'a Arc<SlotPool>,
+    drain: &'a CancellationToken,
+    /// Makes the lease ask the store what should stop.
+    renew_now: &'a Notify,
 }
 
-async fn handle_signals(
-    transport: &dyn Transport,
-    worker: WorkerId,
-    active_sessions: &ActiveSessions,
-    slot_pool: &SlotPool,
-    drain: &CancellationToken,
-) -> Result<()> {
-    let mut signals = transport.subscribe_signals(worker).await?;
-    while let Some(signal) = signals.next().await {
-        match signal {
-            Signal::Cancel { run, .. } => active_sessions.cancel(run),
-            Signal::Drain => drain.cancel(),
-            Signal::ResendDeltas { session } => active_sessions.resend_deltas(session),
-            Signal::ReclaimSession { tenant, session } => slot_pool.reclaim_session(tenant, session),
+impl SignalReceiver<'_> {
+    /// Receives signals forever. Reopens a broken subscription; meanwhile the heartbeat response carries the same
+    /// requests.
+    async fn run(&self) {
+        loop {
+            if let Err(error) = self.receive().await {
+                tracing::warn!(error = error.chain(), "cannot receive signals; retrying");
+            }
+            tokio::time::sleep(RETRY).await;
         }
     }
-    Ok(())
+
+    async fn receive(&self) -> Result<()> {
+        let mut signals = self.transport.subscribe_signals(self.worker).await?;
+        while let Some(signal) = signals.next().await {
+            match signals.is_proven() {
+                true => self.act_on(signal),
+                false => self.check(&signal),
+            }
+        }
+        Ok(())
+    }
+
+    fn act_on(&self, signal: Signal) {
+        match signal {
+            Signal::Cancel { run, .. } => self.active_sessions.cancel(run),
+            Signal::Drain => self.drain.cancel(),
+            Signal::ResendDeltas { session } => self.active_sessions.resend_deltas(session),
+            Signal::ReclaimSession { tenant, session } => self.slot_pool.reclaim_session(tenant, session),
+        }
+    }
+
+    /// Asks the store about a signal that anybody may have sent.
+    fn check(&self, signal: &Signal) {
+        match signal {
+            // The response to a heartbeat names what should stop.
+            Signal::Cancel { .. } | Signal::Drain => self.renew_now.notify_one(),
+            // Not in the store; the reader repeats the request.
+            Signal::ResendDeltas { .. } => {}
+            Signal::ReclaimSession { tenant, session } => self.slot_pool.claim_hinted(*tenant, *session),
+        }
+    }
 }

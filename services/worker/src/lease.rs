@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use remuda_domain::{Code, WorkerId};
 use remuda_sandbox::{Backends, Guard};
 use remuda_store::{Heartbeat, HeartbeatResponse, Store};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::active_sessions::ActiveSessions;
@@ -21,6 +24,8 @@ pub(crate) struct Lease {
     pub(crate) backends: Backends,
     /// Cancelled when the store asks the worker to drain.
     pub(crate) drain: CancellationToken,
+    /// A hint that the store may ask for something: renew soon.
+    pub(crate) renew_now: Arc<Notify>,
 }
 
 impl Lease {
@@ -34,12 +39,14 @@ impl Lease {
     pub(crate) async fn renew_until_lost(&self, registered_at: Instant) {
         let mut ends = registered_at + self.length - self.margin();
         let mut next = registered_at + self.every;
+        let mut last = registered_at;
         loop {
-            if timeout_at(ends, sleep_until(next)).await.is_err() {
+            if timeout_at(ends, self.wait_until(next, last)).await.is_err() {
                 tracing::error!("lease was not renewed in time");
                 return;
             }
             let begun = Instant::now();
+            last = begun;
             let beat = Heartbeat {
                 worker: self.worker,
                 lease: self.length,
@@ -66,6 +73,14 @@ impl Lease {
                 }
             }
             next = begun + self.every;
+        }
+    }
+
+    /// Waits until `next`, or for a hint: then only until a little after the `last` renewal, however many hints arrive.
+    async fn wait_until(&self, next: Instant, last: Instant) {
+        tokio::select! {
+            () = sleep_until(next) => {}
+            () = self.renew_now.notified() => sleep_until(next.min(last + self.every / 5)).await,
         }
     }
 

@@ -73,7 +73,7 @@ impl Meters {
         let result = match claim {
             Ok(Claim::Granted(_)) => "granted",
             Ok(Claim::Refused { .. }) => "refused",
-            Ok(Claim::NothingToDo) => "nothing_to_do",
+            Ok(Claim::NothingToDo | Claim::OtherPool) => "nothing_to_do",
             Ok(Claim::Reclaimed(_)) => "taken_back",
             Err(_) => "error",
         };

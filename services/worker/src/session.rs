@@ -90,6 +90,12 @@ impl SessionServer {
                 drop(session_guard);
                 self.finish_token_and_recheck(token).await;
             }
+            // No look for runnable runs: this pool has nothing to do with the session.
+            Ok(Claim::OtherPool) => {
+                tracing::debug!("removing a token of a session of another pool");
+                drop(session_guard);
+                self.finish_token(token).await;
+            }
             Ok(Claim::Reclaimed(_)) => self.put_back(token, RETRY).await,
             Ok(Claim::Refused { owner, retry_after }) => {
                 tracing::debug!(%owner, "claim refused: the session has a live owner");
@@ -168,10 +174,14 @@ impl SessionServer {
     /// committed before this token was gone, so the check sees its run: no wake-up is lost.
     async fn finish_token_and_recheck(&self, token: Box<dyn Token>) {
         let (tenant, session) = (token.tenant(), token.session());
+        self.finish_token(token).await;
+        self.republish_if_runnable(tenant, session).await;
+    }
+
+    async fn finish_token(&self, token: Box<dyn Token>) {
         if let Err(error) = token.finish().await {
             tracing::debug!(error = error.chain(), "token was not removed; it may be redelivered");
         }
-        self.republish_if_runnable(tenant, session).await;
     }
 
     /// Publishes a token if a run of the session could start.

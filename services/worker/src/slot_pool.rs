@@ -19,6 +19,9 @@ use tracing::Instrument as _;
 
 use crate::{active_sessions::PendingGuard, log_spans, session::SessionServer};
 
+/// Claims at once because of unproven messages.
+const MAX_HINTED_CLAIMS: usize = 8;
+
 /// The slots of a worker.
 pub(crate) struct SlotPool {
     server: Arc<SessionServer>,
@@ -28,6 +31,8 @@ pub(crate) struct SlotPool {
     /// More tokens wait than there are slots: the next free slots go to them.
     backlogged: AtomicBool,
     changed: Arc<Notify>,
+    /// Claims because of unproven messages.
+    hinted_claims: Arc<Semaphore>,
 }
 
 impl fmt::Debug for SlotPool {
@@ -39,7 +44,15 @@ impl fmt::Debug for SlotPool {
 impl SlotPool {
     pub(crate) fn new(server: Arc<SessionServer>, tasks: TaskTracker, stop: CancellationToken) -> Self {
         let slots = Arc::new(Semaphore::new(server.worker.options.slots as usize));
-        Self { server, tasks, slots, stop, backlogged: AtomicBool::new(false), changed: Arc::default() }
+        Self {
+            server,
+            tasks,
+            slots,
+            stop,
+            backlogged: AtomicBool::new(false),
+            changed: Arc::default(),
+            hinted_claims: Arc::new(Semaphore::new(MAX_HINTED_CLAIMS)),
+        }
     }
 
     pub(crate) fn slots(&self) -> &Arc<Semaphore> {
@@ -95,6 +108,29 @@ impl SlotPool {
                 (Some(grant), Some(_slot)) => server.serve_granted(session_guard, grant).await,
                 (Some(grant), None) => server.decline(grant.fence).await,
                 (None, _) => {}
+            }
+        };
+        self.tasks.spawn(claiming.instrument(log_spans::session_span(tenant, session)));
+    }
+
+    /// Claims a session that an unproven message names, if there are free slots. The store decides whether this worker
+    /// gets it. The claim takes no slot, and only a few are made at once: hints must not keep real work waiting.
+    pub(crate) fn claim_hinted(self: &Arc<Self>, tenant: TenantId, session: SessionId) {
+        if self.free_slots() == 0 {
+            return;
+        }
+        let Ok(claim) = Arc::clone(&self.hinted_claims).try_acquire_owned() else { return };
+        let Some(session_guard) = self.server.active_sessions.acquire(session) else { return };
+        let this = Arc::clone(self);
+        let claiming = async move {
+            let Some(grant) = this.server.reclaim_session(tenant, session).await else { return };
+            drop(claim);
+            match Arc::clone(&this.slots).try_acquire_owned() {
+                Ok(slot) => {
+                    let _slot = this.occupy(slot);
+                    this.server.serve_granted(session_guard, grant).await;
+                }
+                Err(_) => this.server.decline(grant.fence).await,
             }
         };
         self.tasks.spawn(claiming.instrument(log_spans::session_span(tenant, session)));

@@ -255,6 +255,7 @@ impl Harness {
             version: "test".into(),
             pool: Pool::default(),
             slots: 1,
+            bus_secret: None,
         };
         self.store.register_worker(&registration, LEASE).await.unwrap();
         loop {

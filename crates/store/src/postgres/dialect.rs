@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     error::db,
     row_writes::{MessageWrite, StepWrite},
-    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, StepRow},
+    rows::{HeadRow, HeadRunRow, KeyedRun, StepRow, WorkerLeaseRow},
     time::DbTime,
 };
 
@@ -277,9 +277,9 @@ pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[Mes
     Ok(())
 }
 
-pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Result<Vec<LeaseRow>> {
+pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Result<Vec<WorkerLeaseRow>> {
     let sql = format!(
-        "SELECT id, state, {LEASE_LEFT} AS left_us, clock_timestamp() AS now FROM workers WHERE id = ANY($1)"
+        "SELECT id, state, pool, {LEASE_LEFT} AS left_us, clock_timestamp() AS now FROM workers WHERE id = ANY($1)"
     );
     query_as(sqlx::AssertSqlSafe(sql)).bind(workers).fetch_all(connection).await.map_err(db)
 }

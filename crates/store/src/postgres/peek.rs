@@ -63,7 +63,7 @@ impl ClaimableRow {
     }
 }
 
-/// Reads sessions that have a head run, for a claiming worker.
+/// Reads sessions of the claiming worker's pool that have a head run.
 pub(super) async fn claimable(
     connection: &mut Connection,
     sessions: impl Iterator<Item = Uuid>,
@@ -78,8 +78,8 @@ pub(super) async fn claimable(
             ", ",
             settings_columns!(),
             ", clock_timestamp() AS now, a.state AS lease_state, a.left_us AS lease_left_us \
-             FROM (SELECT state, {lease_left} AS left_us FROM workers WHERE id = $2) a CROSS JOIN unnest($1::uuid[]) AS wanted (id) \
-             JOIN sessions s ON s.id = wanted.id JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
+             FROM (SELECT state, pool, {lease_left} AS left_us FROM workers WHERE id = $2) a CROSS JOIN unnest($1::uuid[]) AS wanted (id) \
+             JOIN sessions s ON s.id = wanted.id AND s.pool = a.pool JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
              WHERE session_id = wanted.id AND state < 10 ORDER BY seq LIMIT 1) r"
         ),
         lease_left = LEASE_LEFT

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     dialect::{self, Connection},
-    lock::{LockedSessions, lock_with_leases},
+    lock::{LockedSessions, WorkerLease, lock_with_leases},
     recover::{self, AttemptedRun, OwnershipEnd},
     spending,
     store::{ClaimRequest, Context, PostCommit},
@@ -76,7 +76,7 @@ pub(super) async fn claim_in_transaction(
 struct ClaimBatch<'a> {
     context: &'a Context,
     locked: LockedSessions,
-    leases: HashMap<Uuid, Owner>,
+    leases: HashMap<Uuid, WorkerLease>,
     runs: HashMap<Uuid, HeadRunRow>,
     /// Current runs of sessions whose owner's lease has expired.
     lost: HashMap<Uuid, AttemptedRun>,
@@ -92,15 +92,20 @@ impl ClaimBatch<'_> {
     fn decide(&mut self, request: &ClaimRequest) -> Result<Result<Claim>> {
         let session = request.session.as_uuid();
         // Without a lease the worker could lose the session again before it starts.
-        let Some(Owner::Alive { lease_left, .. }) = self.leases.get(&request.worker.as_uuid()).copied()
-        else {
+        let lease = self.leases.get(&request.worker.as_uuid());
+        let Some(WorkerLease { owner: Owner::Alive { lease_left, .. }, pool }) = lease else {
             return Ok(Err(Error::new(Code::OwnershipLost, "the worker's lease has ended")));
         };
+        let lease_left = *lease_left;
         let at = self.locked.at;
         let locked = self.locked.heads.get_mut(&session).filter(|it| it.head.tenant == request.tenant);
         let Some(locked) = locked else {
             return Ok(Ok(Claim::NothingToDo));
         };
+        // Anybody on the bus may have sent the token.
+        if locked.head.pool.as_str() != pool {
+            return Ok(Ok(Claim::OtherPool));
+        }
         if let Some(&(owner, retry_after)) = self.answered.get(&session) {
             return Ok(Ok(Claim::Refused { owner, retry_after }));
         }
@@ -133,7 +138,7 @@ impl ClaimBatch<'_> {
 fn grant_mut(claim: &mut Claim) -> Option<&mut Grant> {
     match claim {
         Claim::Granted(grant) => Some(grant),
-        Claim::Refused { .. } | Claim::NothingToDo | Claim::Reclaimed(_) => None,
+        Claim::Refused { .. } | Claim::NothingToDo | Claim::OtherPool | Claim::Reclaimed(_) => None,
     }
 }
 

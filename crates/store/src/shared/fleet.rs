@@ -66,8 +66,8 @@ fn sessions_with_work_sql() -> String {
 
 async fn register(context: &Context, worker: &Registration, lease: Duration) -> Result<()> {
     let sql = format!(
-        "INSERT INTO workers (id, host, version, pool, slots, started_at, lease_until, beat_at, free_since) \
-         VALUES ($1, $3, $4, $5, $6, $7, {IN_MICROS_2}, {NOW}, {NOW})"
+        "INSERT INTO workers (id, host, version, pool, slots, started_at, lease_until, beat_at, free_since, bus_secret) \
+         VALUES ($1, $3, $4, $5, $6, $7, {IN_MICROS_2}, {NOW}, {NOW}, $8)"
     );
     query(AssertSqlSafe(sql))
         .bind(worker.id.as_uuid())
@@ -77,6 +77,7 @@ async fn register(context: &Context, worker: &Registration, lease: Duration) -> 
         .bind(worker.pool.as_str())
         .bind(i32::try_from(worker.slots).unwrap_or(i32::MAX))
         .bind(DbTime(now()))
+        .bind(worker.bus_secret.as_ref().map(|secret| secret.expose().as_slice()))
         .execute(&mut *dialect::write_connection(&context.writer).await?)
         .await
         .map_err(db)?;

@@ -23,6 +23,12 @@ pub(super) struct LockedSessions {
     pub(super) at: Timestamp,
 }
 
+/// The lease of a worker and its pool.
+pub(super) struct WorkerLease {
+    pub(super) owner: Owner,
+    pub(super) pool: String,
+}
+
 /// Locks sessions for decisions that do not depend on the lease of their owners.
 pub(super) async fn lock(
     connection: &mut Connection,
@@ -38,7 +44,7 @@ pub(super) async fn lock_with_leases(
     connection: &mut Connection,
     sessions: impl Iterator<Item = Uuid>,
     claimants: impl Iterator<Item = Uuid>,
-) -> Result<(LockedSessions, HashMap<Uuid, Owner>)> {
+) -> Result<(LockedSessions, HashMap<Uuid, WorkerLease>)> {
     let rows = lock_rows(connection, sessions).await?;
     let mut at = time_of(&rows);
     let mut owners: Vec<Uuid> = rows.iter().filter_map(|row| row.owner).collect();
@@ -49,23 +55,26 @@ pub(super) async fn lock_with_leases(
     if !workers.is_empty() {
         let found = dialect::leases(connection, &workers.into_iter().collect::<Vec<_>>()).await?;
         // What follows from an expired lease is dated after it, however long the database stalled in between.
-        at = found.iter().filter_map(|lease| lease.now).map(|now| now.0).fold(at, Timestamp::max);
-        leases.extend(found.into_iter().map(|it| (it.id, it.owner())));
+        at = found.iter().filter_map(|it| it.lease.now).map(|now| now.0).fold(at, Timestamp::max);
+        leases.extend(
+            found.into_iter().map(|it| (it.lease.id, WorkerLease { owner: it.lease.owner(), pool: it.pool })),
+        );
     }
     for owner in owners {
         let worker = WorkerId::from_uuid(owner);
         // Rows of workers that are long gone are deleted. Without a row a worker cannot renew, so it need not be marked
         // gone.
         let Some(lease) = leases.get_mut(&owner) else {
-            leases.insert(owner, Owner::Expired { worker });
+            leases.insert(owner, WorkerLease { owner: Owner::Expired { worker }, pool: String::new() });
             continue;
         };
-        if matches!(lease, Owner::Expired { .. }) && !mark_gone(connection, owner).await? {
-            *lease = Owner::Alive { worker, lease_left: Duration::from_secs(1) };
+        if matches!(lease.owner, Owner::Expired { .. }) && !mark_gone(connection, owner).await? {
+            lease.owner = Owner::Alive { worker, lease_left: Duration::from_secs(1) };
         }
     }
     let head = |row: HeadRow| {
-        let owner = row.owner.and_then(|owner| leases.get(&owner)).copied().unwrap_or(Owner::Nobody);
+        let lease = row.owner.and_then(|owner| leases.get(&owner));
+        let owner = lease.map_or(Owner::Nobody, |lease| lease.owner);
         Ok((row.session_id, row.into_head(owner)?))
     };
     let heads = rows.into_iter().map(head).collect::<Result<_>>()?;

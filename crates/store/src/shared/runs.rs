@@ -220,7 +220,7 @@ async fn diagnostics(context: &Context, tenant: TenantId, run: RunId) -> Result<
         Some(worker) => dialect::leases(&mut connection, &[worker]).await?.pop(),
         None => None,
     };
-    let owner = owner.map_or(remuda_domain::session::Owner::Nobody, crate::rows::LeaseRow::owner);
+    let owner = owner.map_or(remuda_domain::session::Owner::Nobody, |it| it.lease.owner());
     let head = row.into_head(owner)?.head;
     let ahead = query(
         "SELECT count(*) AS ahead, max(seq) AS nearest FROM runs WHERE session_id = $1 AND state < 10 AND seq < $2",

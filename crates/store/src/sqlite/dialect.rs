@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     error::{db, json},
     row_writes::{MessageWrite, StepWrite},
-    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, StepRow},
+    rows::{HeadRow, HeadRunRow, KeyedRun, StepRow, WorkerLeaseRow},
     time::DbTime,
 };
 
@@ -236,11 +236,11 @@ pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[Mes
     Ok(())
 }
 
-pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Result<Vec<LeaseRow>> {
+pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Result<Vec<WorkerLeaseRow>> {
     let mut rows = Vec::with_capacity(workers.len());
     for worker in workers {
-        let sql = format!("SELECT id, state, {LEASE_LEFT} AS left_us FROM workers WHERE id = $1");
-        let row: Option<LeaseRow> = query_as(sqlx::AssertSqlSafe(sql))
+        let sql = format!("SELECT id, state, pool, {LEASE_LEFT} AS left_us FROM workers WHERE id = $1");
+        let row: Option<WorkerLeaseRow> = query_as(sqlx::AssertSqlSafe(sql))
             .bind(worker)
             .fetch_optional(&mut *connection)
             .await

@@ -241,15 +241,17 @@ impl<'a> Flush<'a> {
     /// Claims an unowned session with a never-attempted run for a live worker.
     fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Result<Claim>>> {
         let session = request.session.as_uuid();
-        if !self.read(session)? || !self.leases.is_alive(request.worker)? {
+        if !self.read(session)? {
             return Ok(None);
         }
+        let Some(pool) = self.leases.live_pool(request.worker)? else { return Ok(None) };
         let (Some(locked), Some(peeked)) = (self.locked.heads.get_mut(&session), self.sessions.get(&session))
         else {
             return Ok(None);
         };
         let settings = &peeked.settings;
-        if locked.head.tenant != request.tenant || !placement::can_be_granted(locked, settings) {
+        let is_meant = locked.head.tenant == request.tenant && locked.head.pool.as_str() == pool;
+        if !is_meant || !placement::can_be_granted(locked, settings) {
             return Ok(None);
         }
         let first = peek::queued_runs(self.connection, session, Uuid::nil(), 1).map_err(statement_failed)?;
@@ -268,7 +270,7 @@ impl<'a> Flush<'a> {
             return Ok(None);
         };
         let (slots, leases, at) = (&*self.context.slots, &mut self.leases, self.locked.at);
-        let is_alive = |worker| leases.is_alive(worker);
+        let is_alive = |worker| Ok(leases.live_pool(worker)?.is_some());
         let grant = placement::place(slots, run, locked, &peeked.settings, at, is_alive)?;
         if grant.is_some() {
             self.changed.insert(session);
@@ -305,18 +307,22 @@ impl<'a> Flush<'a> {
 /// The leases of workers, each read once per flush.
 struct Leases<'a> {
     connection: &'a Connection,
-    known: HashMap<WorkerId, bool>,
+    /// The pools of live workers.
+    known: HashMap<WorkerId, Option<String>>,
 }
 
 impl Leases<'_> {
-    fn is_alive(&mut self, worker: WorkerId) -> Result<bool> {
-        if let Some(alive) = self.known.get(&worker) {
-            return Ok(*alive);
-        }
-        let lease = peek::lease(self.connection, worker.as_uuid()).map_err(statement_failed)?;
-        let alive = lease.is_some_and(|lease| matches!(lease.owner(), Owner::Alive { .. }));
-        self.known.insert(worker, alive);
-        Ok(alive)
+    /// The pool of a worker whose lease is live.
+    fn live_pool(&mut self, worker: WorkerId) -> Result<Option<&str>> {
+        let pool = match self.known.entry(worker) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let lease = peek::lease(self.connection, worker.as_uuid()).map_err(statement_failed)?;
+                let live = lease.filter(|it| matches!(it.lease.owner(), Owner::Alive { .. }));
+                unknown.insert(live.map(|it| it.pool))
+            }
+        };
+        Ok(pool.as_deref())
     }
 }
 

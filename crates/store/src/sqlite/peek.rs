@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use uuid::Uuid;
 
 use super::dialect;
-use crate::rows::{HeadRow, LeaseRow, RunRow, SessionSettings};
+use crate::rows::{HeadRow, LeaseRow, RunRow, SessionSettings, WorkerLeaseRow};
 
 /// A session without its head.
 #[derive(Debug)]
@@ -54,11 +54,12 @@ pub(super) fn queued_runs(
     rows.take(count).collect()
 }
 
-pub(super) fn lease(connection: &Connection, worker: Uuid) -> rusqlite::Result<Option<LeaseRow>> {
-    let sql = format!("SELECT state, {} FROM workers WHERE id = ?1", dialect::LEASE_LEFT);
+pub(super) fn lease(connection: &Connection, worker: Uuid) -> rusqlite::Result<Option<WorkerLeaseRow>> {
+    let sql = format!("SELECT state, pool, {} FROM workers WHERE id = ?1", dialect::LEASE_LEFT);
     let mut statement = connection.prepare_cached(&sql)?;
     let lease = statement.query_row([worker], |row| {
-        Ok(LeaseRow { id: worker, state: row.get(0)?, left_us: row.get(1)?, now: None })
+        let lease = LeaseRow { id: worker, state: row.get(0)?, left_us: row.get(2)?, now: None };
+        Ok(WorkerLeaseRow { lease, pool: row.get(1)? })
     });
     lease.optional()
 }

@@ -52,6 +52,8 @@ pub enum Claim {
     },
     /// No run could start, or the session does not exist.
     NothingToDo,
+    /// The session belongs to another pool than the worker.
+    OtherPool,
     /// The recorded owner's lease had expired. The session was reclaimed, which may have ended its run: claim again. A
     /// parent that waits for that run is resumed by the next [`Fleet::resume_ready`](crate::Fleet::resume_ready).
     Reclaimed(SessionChange),

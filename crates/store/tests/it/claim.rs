@@ -7,7 +7,9 @@ use futures::future::try_join_all;
 use remuda_domain::{Code, RunState, SessionId, WorkerId};
 use remuda_store::{Claim, Heartbeat};
 
-use crate::fixture::{Fixture, LONG_LEASE, SHORT_LEASE, completed, done, progress, refusal, step};
+use crate::fixture::{
+    Fixture, LONG_LEASE, SHORT_LEASE, completed, done, progress, refusal, registration, step,
+};
 
 fn beat(worker: WorkerId) -> Heartbeat {
     Heartbeat { worker, lease: LONG_LEASE, running: Vec::new() }
@@ -107,7 +109,7 @@ pub(crate) async fn one_of_many_concurrent_claims_is_granted(fixture: &Fixture) 
             .iter()
             .filter_map(|claim| match claim {
                 Claim::Granted(grant) => Some(grant.fence.worker),
-                Claim::Refused { .. } | Claim::NothingToDo | Claim::Reclaimed(_) => None,
+                Claim::Refused { .. } | Claim::NothingToDo | Claim::OtherPool | Claim::Reclaimed(_) => None,
             })
             .collect();
         assert_eq!(granted.len(), 1);
@@ -119,7 +121,9 @@ pub(crate) async fn one_of_many_concurrent_claims_is_granted(fixture: &Fixture) 
                     assert_eq!(*owner, granted[0]);
                     assert!(*retry_after > Duration::from_secs(1), "{retry_after:?}");
                 }
-                Claim::NothingToDo | Claim::Reclaimed(_) => panic!("a run is queued, but got {claim:?}"),
+                Claim::NothingToDo | Claim::OtherPool | Claim::Reclaimed(_) => {
+                    panic!("a run is queued, but got {claim:?}")
+                }
             }
         }
         fixture.store.retire_worker(granted[0]).await?;
@@ -160,4 +164,22 @@ pub(crate) async fn claim_without_runnable_runs_returns_nothing_to_do(fixture: &
     fixture.store.commit(completed(&grant)).await?;
     assert!(matches!(fixture.claim(session, worker).await?, Claim::NothingToDo));
     Ok(())
+}
+
+/// A token of another pool's session may be forged.
+pub(crate) async fn session_of_another_pool_is_not_granted(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    fixture.submit(session).await?;
+    let other = registration("gpu".parse()?, 1);
+    fixture.store.register_worker(&other, LONG_LEASE).await?;
+    assert!(matches!(fixture.claim(session, other.id).await?, Claim::OtherPool));
+    // Neither in a batch with claims that are granted.
+    let (worker, second) = (fixture.worker(LONG_LEASE).await?, fixture.session().await?);
+    fixture.submit(second).await?;
+    let claims = try_join_all([fixture.claim(session, other.id), fixture.claim(second, worker)]).await?;
+    assert!(matches!(claims[..], [Claim::OtherPool, Claim::Granted(_)]), "{claims:?}");
+    let seen = fixture.get_session(session).await?;
+    assert_eq!((seen.owner, seen.epoch), (None, 0));
+    fixture.granted(session, worker).await?;
+    fixture.check(session).await
 }

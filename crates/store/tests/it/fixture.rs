@@ -303,7 +303,14 @@ async fn tenant(store: &dyn Store, name: &str) -> Result<(TenantId, WorkspaceId)
 }
 
 pub(crate) fn registration(pool: Pool, slots: u32) -> Registration {
-    Registration { id: WorkerId::new(), host: "host".into(), version: "0.1.0".into(), pool, slots }
+    Registration {
+        id: WorkerId::new(),
+        host: "host".into(),
+        version: "0.1.0".into(),
+        pool,
+        slots,
+        bus_secret: None,
+    }
 }
 
 /// The code of an expected error.

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod budgets;
+mod bus_keys;
 mod cancel;
 mod children;
 mod claim;
@@ -93,7 +94,8 @@ store_suite! {
         unusual_values_survive_a_round_trip, duplicate_run_id_fails_only_its_own_submit;
     claim: head_runs_are_granted_in_queue_order, claim_is_refused_while_the_owner_is_alive, second_claim_of_the_same_worker_fences_the_first,
         expired_lease_is_taken_over_and_the_run_resumes, session_of_a_retired_worker_is_taken_over_at_once,
-        one_of_many_concurrent_claims_is_granted, claim_of_a_worker_without_a_lease_is_refused, claim_without_runnable_runs_returns_nothing_to_do;
+        one_of_many_concurrent_claims_is_granted, claim_of_a_worker_without_a_lease_is_refused, claim_without_runnable_runs_returns_nothing_to_do,
+        session_of_another_pool_is_not_granted;
     slot_grants: first_run_is_granted_in_its_submit, concurrently_submitted_runs_are_executed_in_order,
         submit_grants_nothing_without_an_eligible_slot, grant_missing_from_the_heartbeat_is_reported_as_lost;
     commit: committed_progress_is_visible_and_passed_to_the_next_owner, end_grants_the_next_run, successor_ends_are_committed_together, successors_after_a_cancelled_run_are_not_accepted,
@@ -140,6 +142,8 @@ store_suite! {
         raise_resumes_all_covered_runs,
         freed_budget_resumes_waiting_runs, budget_created_later_starts_with_previous_spending, totals_sum_over_trees;
     partial_failure: corrupt_session_does_not_block_other_resumes, corrupt_session_does_not_block_the_cancellation_of_other_orphans, cancel_succeeds_although_a_descendant_is_corrupt, corrupt_session_does_not_block_other_runs_after_a_raise;
+    bus_keys: migrated_database_has_one_key, worker_key_is_listed_while_its_lease_lives,
+        rotated_key_is_accepted_for_a_while, forced_rotation_retires_the_old_key_at_once;
     webhooks: webhook_starts_at_the_cursor_of_its_creation, webhooks_of_other_tenants_are_not_found, number_of_webhooks_per_session_is_limited,
         delivery_reports_advance_the_cursor, gone_receiver_disables_the_webhook, dead_letters_can_be_redelivered,
         oldest_dead_letters_are_dropped_at_the_limit, rotation_keeps_the_previous_secret_for_a_while;

@@ -131,6 +131,7 @@ impl Simulation<'_> {
                 ensure!(alive == Some(owner) && owner != worker, "refused for {owner}, alive is {alive:?}");
             }
             Claim::NothingToDo => ensure!(session.head().is_none(), "a run is queued"),
+            Claim::OtherPool => anyhow::bail!("all sessions and workers are in one pool"),
             Claim::Reclaimed(change) => {
                 ensure!(session.owner.is_some() && alive.is_none(), "reclaimed from {:?}", session.owner);
                 session.end_ownership(1);

@@ -109,6 +109,8 @@ metrics! {
         "Session tokens delivered to workers";
     TOKENS_REDELIVERED = "remuda.tokens.redelivered", Counter, "{token}", [POOL],
         "Session tokens delivered again";
+    BUS_REJECTED = "remuda.bus.rejected", Counter, "{message}", [KIND, REASON],
+        "Messages on the bus that were not proven: unsigned, malformed, stale, unknown_key, altered, replayed, not_allowed";
     CLAIMS = "remuda.claims", Counter, "{claim}", [RESULT],
         "Session claims: granted, refused, nothing_to_do, taken_back, error";
     FENCED_WRITES = "remuda.fenced_writes", Counter, "{write}", [],

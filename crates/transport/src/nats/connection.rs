@@ -10,10 +10,16 @@ use bytes::Bytes;
 use remuda_domain::error::{Error, Result};
 use tokio::{sync::watch, time::timeout};
 
-use super::{NatsOptions, envelope::Sealed, unavailable};
+use super::{
+    NatsOptions,
+    envelope::{MAX_HEADERS, Sealed},
+    unavailable,
+};
 
 const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(20);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
+/// How long a response may take before another request is made.
+const ASK_JETSTREAM_AFTER: Duration = Duration::from_millis(100);
 
 /// One connection, which reconnects forever.
 pub(super) struct Connection {
@@ -60,6 +66,11 @@ impl Connection {
 
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Maximum size of a message beside its headers, which count too.
+    pub(super) fn max_message(&self) -> usize {
+        self.client.max_payload().saturating_sub(MAX_HEADERS)
     }
 
     pub(super) fn version(&self) -> String {
@@ -141,12 +152,24 @@ impl Connection {
         self.bounded("subscribe", self.client.subscribe(subject)).await
     }
 
-    /// Returns when the server has processed everything sent before on this connection. A request without responders
-    /// is answered immediately.
+    /// Returns when the server has processed everything sent before on this connection.
+    ///
+    /// A request without responders is answered immediately. It has one if somebody subscribes to everything, who need
+    /// not answer; then JetStream is asked.
     pub(super) async fn round_trip(&self, no_responders: &str) -> Result<()> {
         self.check_connected()?;
-        let response = timeout(self.limit, self.client.request(no_responders.to_owned(), Bytes::new()));
-        match response.await {
+        let first = self.client.request(no_responders.to_owned(), Bytes::new());
+        let second = async {
+            tokio::time::sleep(ASK_JETSTREAM_AFTER).await;
+            self.client.request("$JS.API.INFO", Bytes::new()).await
+        };
+        let response = async {
+            tokio::select! {
+                response = first => response,
+                response = second => response,
+            }
+        };
+        match timeout(self.limit, response).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
             Ok(Err(error)) => Err(unavailable("no response", error)),

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{ControlPlaneId, run::RunEndNotice};
 
-use super::{Shared, envelope::seal, live_events::batches};
+use super::{Shared, live_events::batches};
 
 /// Maximum number of queued notices, for the case that nothing can be sent. Waiters without a notice poll the store.
 const MAX_WAITING: usize = 16_384;
@@ -54,11 +54,10 @@ async fn publish_pending(shared: Arc<Shared>) {
             by_plane.entry(plane).or_default().push(notice);
         }
         for (plane, notice) in by_plane {
-            for payload in batches(&notice, shared.control.client().max_payload()) {
+            for payload in batches(&notice, shared.control.max_message()) {
                 let subject = shared.subjects.ends(plane);
-                if let Err(error) =
-                    shared.control.send("publish end notices", subject, seal(payload, None)).await
-                {
+                let message = shared.envelope.seal(&subject, payload, None);
+                if let Err(error) = shared.control.send("publish end notices", subject, message).await {
                     tracing::debug!(%plane, error = error.chain(), "cannot publish end notices; waiters will poll the store");
                 }
             }

@@ -5,7 +5,6 @@ use remuda_domain::{WorkerId, error::Result, worker::SlotOffer};
 
 use super::{
     Shared,
-    envelope::seal,
     messages::{Messages, to_json},
 };
 use crate::{
@@ -16,22 +15,26 @@ use crate::{
 #[async_trait]
 impl GrantTransport for Shared {
     async fn offer(&self, offer: &SlotOffer) -> Result<()> {
-        self.control.send("offer slots", self.subjects.offers(), seal(to_json(offer)?, None)).await
+        let subject = self.subjects.offers();
+        let message = self.envelope.seal(&subject, to_json(offer)?, None);
+        self.control.send("offer slots", subject, message).await
     }
 
     async fn subscribe_offers(&self) -> Result<Box<dyn OfferSource>> {
-        Ok(Box::new(Messages::<SlotOffer>::json(self, self.subjects.offers()).await?))
+        Ok(Box::new(Messages::<SlotOffer>::subscribe(self, self.subjects.offers()).await?))
     }
 
     async fn send_grants(&self, worker: WorkerId, batch: &GrantBatch) -> Result<()> {
-        self.control.send("send grants", self.subjects.grants(worker), seal(batch.encode(), None)).await
+        let subject = self.subjects.grants(worker);
+        let message = self.envelope.seal(&subject, batch.encode(), None);
+        self.control.send("send grants", subject, message).await
     }
 
     async fn subscribe_grants(&self, worker: WorkerId) -> Result<Box<dyn GrantSource>> {
-        Ok(Box::new(Messages::subscribe(self, self.subjects.grants(worker), GrantBatch::decode).await?))
+        Ok(Box::new(Messages::<GrantBatch>::subscribe(self, self.subjects.grants(worker)).await?))
     }
 
     fn max_grant_bytes(&self) -> usize {
-        self.control.client().max_payload()
+        self.control.max_message()
     }
 }

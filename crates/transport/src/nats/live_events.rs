@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     Shared,
-    envelope::{Opened, open, seal},
+    envelope::{Envelope, Kind, Opened, ReplayWindow},
 };
 use crate::traits::{DeltaSource, EventSource};
 
@@ -55,14 +55,15 @@ pub(super) async fn publish<T: Serialize>(
     if items.is_empty() || !shared.events.is_connected() {
         return;
     }
-    let limit = shared.events.client().max_payload();
+    let limit = shared.events.max_message();
     let payloads = match text.filter(|text| text.len() <= limit) {
         Some(text) => vec![text],
         None => batches(items, limit),
     };
     let send = async {
         for payload in payloads {
-            if let Err(error) = shared.events.enqueue(subject.clone(), seal(payload, origin)).await {
+            let message = shared.envelope.seal(&subject, payload, origin);
+            if let Err(error) = shared.events.enqueue(subject.clone(), message).await {
                 tracing::debug!(subject, %error, "message dropped: the connection is closed");
                 return;
             }
@@ -119,32 +120,43 @@ pub(super) struct LiveSource<T> {
 }
 
 impl<T: DeserializeOwned> LiveSource<T> {
-    pub(super) async fn subscribe(shared: &Shared, subject: String) -> Result<Self> {
+    pub(super) async fn subscribe(shared: &Shared, kind: Kind, subject: String) -> Result<Self> {
         // Before the subscription: a loss in between must end it.
         let losses = shared.events.losses();
         let subscriber = shared.events.subscribe(subject.clone(), &shared.subjects.no_responders()).await?;
-        Ok(Self::new(shared, subject, subscriber, losses))
+        Ok(Self::new(shared, kind, subject, subscriber, losses))
     }
 
     /// Like [`subscribe`](Self::subscribe), without waiting for the server.
-    pub(super) async fn subscribe_unconfirmed(shared: &Shared, subject: String) -> Result<Self> {
+    pub(super) async fn subscribe_unconfirmed(shared: &Shared, kind: Kind, subject: String) -> Result<Self> {
         let losses = shared.events.losses();
         let subscriber = shared.events.subscribe_unconfirmed(subject.clone()).await?;
-        Ok(Self::new(shared, subject, subscriber, losses))
+        Ok(Self::new(shared, kind, subject, subscriber, losses))
     }
 
-    fn new(shared: &Shared, subject: String, subscriber: Subscriber, losses: watch::Receiver<u64>) -> Self {
+    fn new(
+        shared: &Shared,
+        kind: Kind,
+        subject: String,
+        subscriber: Subscriber,
+        losses: watch::Receiver<u64>,
+    ) -> Self {
         let (sender, buffer) = mpsc::channel(BUFFERED_BATCHES);
         let buffered = Arc::new(AtomicUsize::new(0));
-        shared.tasks.spawn(pump(subscriber, losses, sender, Arc::clone(&buffered)));
+        let pump =
+            Pump { envelope: Arc::clone(&shared.envelope), kind, sender, buffered: Arc::clone(&buffered) };
+        shared.tasks.spawn(pump.run(subscriber, losses));
         Self { subject, buffer, buffered, origin: None, items: PhantomData }
     }
 
     async fn next_batch(&mut self) -> Option<Vec<T>> {
         loop {
-            let Opened { payload, origin } = self.buffer.recv().await?;
+            let Opened { sender, payload, origin } = self.buffer.recv().await?;
             self.origin = origin;
             self.buffered.fetch_sub(payload.len(), Ordering::Relaxed);
+            if sender.is_none() {
+                return Some(Vec::new());
+            }
             match serde_json::from_slice(&payload) {
                 Ok(items) => return Some(items),
                 // From a newer version, for example. A reader of events notices the gap in the cursors.
@@ -154,26 +166,38 @@ impl<T: DeserializeOwned> LiveSource<T> {
     }
 }
 
-/// Fills the buffer until the reader is gone or lags, or messages may have been lost. The source ends with it.
-async fn pump(
-    mut subscriber: Subscriber,
-    mut losses: watch::Receiver<u64>,
+/// Moves messages from the connection into the buffer of a reader.
+struct Pump {
+    envelope: Arc<Envelope>,
+    kind: Kind,
     sender: Sender<Opened>,
     buffered: Arc<AtomicUsize>,
-) {
-    loop {
-        let message = tokio::select! {
-            message = subscriber.next() => message,
-            _ = losses.changed() => return,
-            () = sender.closed() => return,
-        };
-        let Some(message) = message else { return };
-        let size = message.payload.len();
-        if buffered.fetch_add(size, Ordering::Relaxed) + size > BUFFERED_BYTES {
-            return;
-        }
-        if sender.try_send(open(message)).is_err() {
-            return;
+}
+
+impl Pump {
+    /// Fills the buffer until the reader is gone or lags, or messages may have been lost. The source ends with it.
+    async fn run(self, mut subscriber: Subscriber, mut losses: watch::Receiver<u64>) {
+        let mut received = ReplayWindow::default();
+        loop {
+            let message = tokio::select! {
+                message = subscriber.next() => message,
+                _ = losses.changed() => return,
+                () = self.sender.closed() => return,
+            };
+            let Some(message) = message else { return };
+            let Some(mut opened) = self.envelope.open(self.kind, message, &mut received).await else {
+                continue;
+            };
+            if opened.sender.is_none() {
+                opened.payload = Bytes::new();
+            }
+            let size = opened.payload.len();
+            if self.buffered.fetch_add(size, Ordering::Relaxed) + size > BUFFERED_BYTES {
+                return;
+            }
+            if self.sender.try_send(opened).is_err() {
+                return;
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 pub(super) use self::source::NatsTokens;
-use super::{Shared, envelope::seal, unavailable};
+use super::{Shared, envelope::Sealed, unavailable};
 use crate::traits::{Published, Token};
 
 /// The only rejection which means that the session has a token. Its error code is shared by every failure to store,
@@ -72,8 +72,8 @@ pub(super) async fn publish(
 /// Sends no message id: the server would drop a later token with the same id as a duplicate, and report it as stored.
 async fn attempt(shared: &Shared, subject: String, origin: Option<TraceContext>) -> Result<PublishAttempt> {
     shared.control.check_connected()?;
-    // The subject says everything.
-    let token = seal(Bytes::new(), origin);
+    // The subject says everything, and the worker that takes the token claims the session from the store.
+    let token = Sealed::hint(Bytes::new(), origin);
     let mut request = Request::new().payload(token.payload);
     if let Some(headers) = token.headers {
         request = request.headers(headers);

@@ -7,5 +7,6 @@ mod end_notices;
 mod grants;
 mod nats;
 mod notices;
+mod signing;
 mod suite;
 mod support;

@@ -10,12 +10,18 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use remuda_domain::{
-    Event, EventBody, EventId, MessageId, Pool, RunId, SessionId, TenantId,
+    BusKeyId, Event, EventBody, EventId, MessageId, Pool, RunId, SessionId, TenantId,
+    bus::{BusKey, BusSigner},
+    error::Result,
     event::{Delta, DeltaKind, DeltaOf},
 };
 use remuda_testkit::NatsServer;
-use remuda_transport::{Memory, Nats, NatsOptions, Token, TokenSource, Transport};
+use remuda_transport::{
+    BusSigning, KeySource, Memory, Nats, NatsOptions, Signing, SignsAs, Token, TokenSource, Transport,
+    new_bus_secret,
+};
 
 /// Short, so that a dropped token is redelivered within a test.
 pub(crate) const ACK_WAIT: Duration = Duration::from_millis(700);
@@ -39,8 +45,9 @@ impl TransportPair {
     /// Two connections to the shared server of this binary, under a prefix of their own.
     pub(crate) async fn nats(binary: &Path) -> Self {
         let server = shared_server(binary);
-        let options = options(&server.url());
-        let (one, other) = (connect(&options).await, connect(&options).await);
+        let (options, keys) = (options(&server.url()), Arc::new(Keys::new()));
+        let connect = async || connect_signed(&options, &keys, Signing::Require, SignsAs::Installation).await;
+        let (one, other) = (connect().await, connect().await);
         Self::new(Arc::new(one), Arc::new(other), Some(server))
     }
 
@@ -55,6 +62,39 @@ impl TransportPair {
     pub(crate) async fn source(&self) -> Box<dyn TokenSource> {
         self.one.tokens(&self.pool).await.unwrap()
     }
+}
+
+/// The keys of an installation.
+pub(crate) struct Keys(Mutex<Vec<BusKey>>);
+
+impl Keys {
+    pub(crate) fn new() -> Self {
+        let signer = BusSigner::Installation(BusKeyId::new());
+        Self(Mutex::new(vec![BusKey { signer, secret: new_bus_secret() }]))
+    }
+
+    pub(crate) fn add(&self, key: BusKey) {
+        self.0.lock().unwrap().push(key);
+    }
+}
+
+#[async_trait]
+impl KeySource for Keys {
+    async fn keys(&self) -> Result<Vec<BusKey>> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+}
+
+pub(crate) async fn connect_signed(
+    options: &NatsOptions,
+    keys: &Arc<Keys>,
+    signing: Signing,
+    signs_as: SignsAs,
+) -> Nats {
+    let keys = Arc::clone(keys) as Arc<dyn KeySource>;
+    let nats = Nats::connect_signed(options.clone(), BusSigning { signing, signs_as, keys }).await.unwrap();
+    nats.provision(&pools()).await.unwrap();
+    nats
 }
 
 pub(crate) async fn connect(options: &NatsOptions) -> Nats {

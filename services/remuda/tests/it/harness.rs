@@ -271,6 +271,12 @@ impl Cli {
         documents.remove(0)
     }
 
+    /// The API key that it sends.
+    pub(crate) fn key(&self) -> &str {
+        let key = self.variables.iter().rev().find(|(name, _)| name == "REMUDA_API_KEY");
+        &key.unwrap().1
+    }
+
     pub(crate) fn endpoint(&self) -> &str {
         let endpoint = self.variables.iter().find(|(name, _)| name == "REMUDA_ENDPOINT");
         &endpoint.unwrap().1

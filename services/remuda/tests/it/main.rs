@@ -20,6 +20,7 @@ mod embedded;
 mod examples;
 mod gc;
 mod harness;
+mod hostile_bus;
 mod http;
 mod http_client;
 mod labels;

@@ -141,6 +141,10 @@ impl Upstream {
     }
 
     fn on_events(&mut self, events: Vec<Event>) {
+        // A message that is not proven says nothing but: look.
+        if events.is_empty() {
+            return self.hub.request_lookup(self.channel.key);
+        }
         self.hub.meters.received_live(&events);
         let origin = self.events.as_ref().and_then(|source| source.origin());
         if let Some(delivery) = origin.and_then(|origin| remuda_trace::delivery(origin, &events)) {

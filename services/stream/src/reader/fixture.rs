@@ -81,6 +81,7 @@ impl Fixture {
             version: "0.1.0".to_owned(),
             pool: Pool::default(),
             slots: 1,
+            bus_secret: None,
         };
         store.register_worker(&worker, NEVER).await.unwrap();
         let root = create_session(&store, tenant, (workspace, worker.id), None).await;

@@ -96,7 +96,8 @@ impl Fixture {
             drain_deadline: MINUTE,
             max_consecutive_runs: 1,
         };
-        let registration = Registration { id, host, version, pool: Pool::default(), slots: 4 };
+        let registration =
+            Registration { id, host, version, pool: Pool::default(), slots: 4, bus_secret: None };
         store.register_worker(&registration, MINUTE).await.unwrap();
         let server = SessionServer {
             worker: Arc::new(Worker::new(options, engine, None)),

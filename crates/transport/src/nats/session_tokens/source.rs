@@ -243,9 +243,11 @@ impl NatsTokens {
     }
 
     fn to_token(&self, message: Message) -> Option<Box<dyn Token>> {
-        let reply = message.reply.clone()?;
-        let Some((tenant, session)) = self.shared.subjects.parse_token(&message.subject) else {
-            tracing::warn!(subject = %message.subject, "removing a message that is not a token");
+        let Message { reply: Some(reply), subject, headers, .. } = message else { return None };
+        let Some((tenant, session)) = self.shared.subjects.parse_token(&subject) else {
+            if self.shared.envelope.may_log() {
+                tracing::warn!(%subject, "removing a message that is not a token");
+            }
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(async move {
                 shared.control.acknowledge("remove message", &reply, AckKind::Term).await.ok();
@@ -253,7 +255,7 @@ impl NatsTokens {
             return None;
         };
         self.deliveries.count(1, u64::from(times_delivered(&reply) > 1));
-        let origin = envelope::open(message).origin;
+        let origin = envelope::origin(headers.as_ref());
         Some(Box::new(NatsToken { shared: Arc::clone(&self.shared), tenant, session, origin, reply }))
     }
 

@@ -99,6 +99,13 @@ impl SessionWaiters {
     fn notify(&self, session: SessionKey, events: &[Event]) {
         let mut sessions = self.sessions();
         let Some(waiters) = sessions.get_mut(&session) else { return };
+        if events.is_empty() {
+            // Not proven: any of the runs may have ended, so each waiter reads its own.
+            for (run, RunWaiters { senders, .. }) in waiters.drain() {
+                senders.into_iter().for_each(|it| drop(it.send(RunEndNotice { run, completed: None })));
+            }
+            return;
+        }
         // Events of one run are adjacent within one commit.
         for of_one in events.chunk_by(|event, next| event.run == next.run) {
             let Some(run) = of_one.first().and_then(|event| event.run) else { continue };

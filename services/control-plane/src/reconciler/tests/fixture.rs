@@ -167,6 +167,7 @@ impl Fixture {
             version: "0".to_owned(),
             pool: Pool::default(),
             slots: 4,
+            bus_secret: None,
         };
         self.store.register_worker(&registration, lease).await.unwrap();
         id

@@ -87,7 +87,8 @@ impl Fixture {
         let app = App::new(app, TaskTracker::new());
         let worker = WorkerId::new();
         let (host, version) = ("lab".to_owned(), "0".to_owned());
-        let registration = Registration { id: worker, host, version, pool: Pool::default(), slots: 4 };
+        let registration =
+            Registration { id: worker, host, version, pool: Pool::default(), slots: 4, bus_secret: None };
         store.register_worker(&registration, MINUTE).await.unwrap();
         Self { store, app, tenant, workspace, worker, _directory: directory }
     }
