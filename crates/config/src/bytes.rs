@@ -42,6 +42,15 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
+/// For `#[serde(with = "bytes")]`.
+pub(crate) fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    ByteSize(*bytes).serialize(serializer)
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    ByteSize::deserialize(deserializer).map(|size| size.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

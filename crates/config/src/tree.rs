@@ -8,7 +8,7 @@ use remuda_domain::execution::Policies;
 use serde::{Deserialize, Serialize};
 
 pub use self::agents::{Budget, Context, Delegation, Models, OnExpiry, Permissions, Platform, Rule};
-use crate::{address, duration, error::Error, policy, secret_url::SecretUrl};
+use crate::{address, bytes, duration, error::Error, policy, secret_url::SecretUrl};
 
 /// The settings of all processes. Each process uses the sections it needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -70,6 +70,19 @@ pub struct Server {
     pub max_connections: u32,
     /// Origins of web pages that may call the API.
     pub cors_origins: Vec<String>,
+    /// Names under which clients may reach the server. Empty: any with keys, those of the machine itself without.
+    pub allowed_hosts: Vec<String>,
+    /// Proxies in front of the server that append to `X-Forwarded-For`.
+    pub trusted_proxies: u32,
+    /// Memory for the bodies of all requests in flight.
+    #[serde(with = "bytes")]
+    pub body_memory: u64,
+    /// The same for each tenant.
+    #[serde(with = "bytes")]
+    pub body_memory_per_tenant: u64,
+    /// Longest pause between two pieces of a body.
+    #[serde(with = "duration")]
+    pub body_timeout: Duration,
     #[serde(with = "duration")]
     pub request_deadline: Duration,
     #[serde(with = "duration")]
@@ -85,6 +98,11 @@ impl Default for Server {
             max_concurrent_streams: 1024,
             max_connections: 20_000,
             cors_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            trusted_proxies: 0,
+            body_memory: 512 << 20,
+            body_memory_per_tenant: 64 << 20,
+            body_timeout: Duration::from_secs(20),
             request_deadline: Duration::from_secs(60),
             keepalive: Duration::from_secs(20),
         }

@@ -4,11 +4,15 @@ use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
 use humantime::format_duration;
 
+use remuda_domain::limits::MAX_MESSAGE_BYTES;
+
+use crate::bytes::ByteSize;
 use crate::tree::{Budget, Config, Context, Docker, Limits, Nats, Permissions, Rule, Server, Stream, Worker};
 
 /// An invalid key and what was expected.
 pub(crate) type Violation = (&'static str, String);
 
+const LARGEST_BODY: u64 = MAX_MESSAGE_BYTES as u64;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -130,6 +134,25 @@ impl Violations {
         self.number("server.max_connections", server.max_connections, 1..=1_000_000);
         self.duration("server.request_deadline", server.request_deadline, 100 * MILLISECOND..=DAY);
         self.duration("server.keepalive", server.keepalive, SECOND..=HOUR);
+        self.number("server.trusted_proxies", server.trusted_proxies, 0..=20);
+        self.duration("server.body_timeout", server.body_timeout, 100 * MILLISECOND..=HOUR);
+        for host in &server.allowed_hosts {
+            let bare = !host.is_empty() && !host.contains(['/', '@']) && !host.contains(char::is_whitespace);
+            if !bare || !host.is_ascii() {
+                let message =
+                    format!("expected names such as remuda.example.com or host:port, or *, found {host:?}");
+                self.add("server.allowed_hosts", message);
+            }
+        }
+        let (all, each) = (server.body_memory, server.body_memory_per_tenant);
+        if each < LARGEST_BODY {
+            let message = format!("expected at least {}, the largest body", ByteSize(LARGEST_BODY));
+            self.add("server.body_memory_per_tenant", format!("{message}, found {}", ByteSize(each)));
+        }
+        if all < each {
+            let message = format!("expected at least server.body_memory_per_tenant ({})", ByteSize(each));
+            self.add("server.body_memory", format!("{message}, found {}", ByteSize(all)));
+        }
     }
 
     fn stream(&mut self, stream: &Stream, server: &Server) {

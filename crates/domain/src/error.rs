@@ -113,6 +113,12 @@ codes! {
     CursorOutOfRange => "cursor_out_of_range", OutOfRange, 416;
     /// The request carried no valid API key.
     Unauthenticated => "unauthenticated", Unauthenticated, 401;
+    /// Too many requests with invalid API keys; retry later.
+    AuthenticationLimit => "authentication_limit", Unauthenticated, 429;
+    /// The server does not answer under the host name of the request.
+    HostNotAllowed => "host_not_allowed", PermissionDenied, 403;
+    /// The request comes from a web page that may not call the API.
+    OriginNotAllowed => "origin_not_allowed", PermissionDenied, 403;
     /// The key's scopes do not cover the request.
     PermissionDenied => "permission_denied", PermissionDenied, 403;
     /// The writer no longer owns the session.

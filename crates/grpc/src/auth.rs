@@ -3,22 +3,70 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use remuda_domain::{Code, Error, TenantId, error::Result, identity::Actor};
+use remuda_domain::{TenantId, error::Result, identity::Actor};
 use remuda_store::Store;
 use tokio::time::Instant;
 use tonic::codegen::http::{HeaderMap, header::AUTHORIZATION};
 
 use crate::{
+    body_budget::{BodyBudget, TenantMemory},
+    client_address::client_address,
+    failed_auth::{FailedAuth, Failure},
     key_validity::{KeyValidity, WatchedKeys},
-    keys,
+    keys, request_state,
 };
 
 /// How long a key is cached: a revoked key works no longer than this.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 const CACHE_SIZE: usize = 10_000;
 
-/// Actors by the hash of their key, each with its expiry.
-type Cache = HashMap<[u8; 32], (Instant, Actor)>;
+/// Callers by the hash of their key, each with its expiry. A caller stays after it, because its key is known.
+type Cache = HashMap<[u8; 32], (Instant, Arc<Caller>)>;
+
+/// Who sent a request.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    actor: Actor,
+    /// The memory for bodies of its tenant, or of operators.
+    memory: Arc<TenantMemory>,
+    /// The hash of the key if there is one, and the keys that are rechecked.
+    key: Option<([u8; 32], Arc<WatchedKeys>)>,
+}
+
+impl Caller {
+    pub(crate) fn memory(&self) -> &Arc<TenantMemory> {
+        &self.memory
+    }
+
+    /// Ends when the key does, while [`Authenticator::watch`] runs.
+    pub(crate) fn validity(&self) -> KeyValidity {
+        self.key.as_ref().map(|(hash, watched)| watched.watch(*hash)).unwrap_or_default()
+    }
+}
+
+/// Limits of authentication and of bodies.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// Memory for the bodies of all requests in flight.
+    pub body_memory: usize,
+    /// The same for each tenant.
+    pub body_memory_per_tenant: usize,
+    /// Longest pause between two pieces of a body.
+    pub body_timeout: Duration,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: usize,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self {
+            body_memory: 512 << 20,
+            body_memory_per_tenant: 64 << 20,
+            body_timeout: Duration::from_secs(20),
+            trusted_proxies: 0,
+        }
+    }
+}
 
 /// Whether requests need a key.
 #[derive(Clone, Debug)]
@@ -32,47 +80,72 @@ pub enum KeyPolicy {
 
 /// Authenticates callers. Cheap to clone.
 #[derive(Clone)]
-pub struct Authenticator {
+pub struct Authenticator(Arc<Shared>);
+
+struct Shared {
     store: Arc<dyn Store>,
     policy: KeyPolicy,
-    cache: Arc<Mutex<Cache>>,
-    /// Keys of open streams.
+    /// The caller of requests without a key, if none is required.
+    local: Option<Arc<Caller>>,
+    cache: Mutex<Cache>,
+    failed: FailedAuth,
+    /// Keys of open streams and of requests that wait.
     watched: Arc<WatchedKeys>,
+    budget: BodyBudget,
+    limits: RequestLimits,
 }
 
 impl std::fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authenticator").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Authenticator").field("policy", &self.0.policy).finish_non_exhaustive()
     }
-}
-
-fn unauthenticated(message: &str) -> Error {
-    Error::new(Code::Unauthenticated, message)
 }
 
 impl Authenticator {
     pub fn new(store: Arc<dyn Store>, policy: KeyPolicy) -> Self {
-        Self { store, policy, cache: Arc::default(), watched: Arc::default() }
+        Self::with_limits(store, policy, RequestLimits::default())
+    }
+
+    pub fn with_limits(store: Arc<dyn Store>, policy: KeyPolicy, limits: RequestLimits) -> Self {
+        let budget = BodyBudget::new(limits.body_memory, limits.body_memory_per_tenant);
+        budget.export();
+        let local = match &policy {
+            KeyPolicy::Required => None,
+            KeyPolicy::Optional { tenant } => {
+                let memory = budget.of_tenant(Some(*tenant));
+                Some(Arc::new(Caller { actor: Actor::local(*tenant), memory, key: None }))
+            }
+        };
+        let (cache, failed, watched) = (Mutex::default(), FailedAuth::new(), Arc::default());
+        Self(Arc::new(Shared { store, policy, local, cache, failed, watched, budget, limits }))
     }
 
     #[must_use]
     pub fn keys_required(&self) -> bool {
-        matches!(self.policy, KeyPolicy::Required)
+        matches!(self.0.policy, KeyPolicy::Required)
+    }
+
+    pub(crate) fn budget(&self) -> &BodyBudget {
+        &self.0.budget
+    }
+
+    pub(crate) fn limits(&self) -> &RequestLimits {
+        &self.0.limits
     }
 
     /// The caller of a request. A given key must be valid even where none is required.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Actor> {
-        Ok(self.identify(headers).await?.0)
+        Ok(self.identify(headers).await?.actor.clone())
     }
 
     /// Authenticates the caller of a stream. The [`KeyValidity`] ends when the key does, while [`Authenticator::watch`]
     /// runs.
     pub async fn authenticate_stream(&self, headers: &HeaderMap) -> Result<(Actor, KeyValidity)> {
-        let (actor, key) = self.identify(headers).await?;
-        Ok((actor, key.map(|key| self.watched.watch(key)).unwrap_or_default()))
+        let caller = self.identify(headers).await?;
+        Ok((caller.actor.clone(), caller.validity()))
     }
 
-    /// Rechecks the keys of open streams, each once per cache time. Never ends.
+    /// Rechecks the keys of open streams and of waiting requests, each once per cache time. Never ends.
     pub async fn watch(&self) {
         loop {
             tokio::time::sleep(CACHE_TTL).await;
@@ -80,14 +153,15 @@ impl Authenticator {
         }
     }
 
-    /// Rechecks all keys of open streams once.
+    /// Rechecks all these keys once.
     pub async fn recheck_keys(&self) {
-        for key in self.watched.keys() {
-            match self.store.find_key(&key).await {
+        let Shared { store, cache, watched, .. } = &*self.0;
+        for key in watched.keys() {
+            match store.find_key(&key).await {
                 Ok(Some(_)) => {}
                 Ok(None) => {
-                    self.cache.lock().remove(&key);
-                    self.watched.end(&key);
+                    cache.lock().remove(&key);
+                    watched.end(&key);
                 }
                 // Open streams go on until the store reports their key as invalid.
                 Err(error) => {
@@ -98,48 +172,59 @@ impl Authenticator {
         }
     }
 
-    /// The caller, and the hash of the key if one was given.
-    async fn identify(&self, headers: &HeaderMap) -> Result<(Actor, Option<[u8; 32]>)> {
-        let mut values = headers.get_all(AUTHORIZATION).iter();
-        let (value, more) = (values.next(), values.next());
-        if more.is_some() {
-            return Err(unauthenticated("expected one authorization header"));
+    /// The caller of a request; the one that was found first if it is the current request.
+    pub(crate) async fn identify(&self, headers: &HeaderMap) -> Result<Arc<Caller>> {
+        if let Some(caller) = request_state::caller() {
+            return Ok(caller);
         }
-        let Some(value) = value else {
-            return match &self.policy {
-                KeyPolicy::Required => {
-                    Err(unauthenticated("expected an API key: authorization: Bearer rmd_…"))
-                }
-                KeyPolicy::Optional { tenant } => Ok((Actor::local(*tenant), None)),
-            };
+        let fail = |failure, message| Err(self.0.failed.record(self.client(headers), failure, message));
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let caller = match (values.next(), values.next(), &self.0.local) {
+            (_, Some(_), _) => return fail(Failure::Malformed, "expected one authorization header"),
+            (None, None, None) => {
+                return fail(Failure::Missing, "expected an API key: authorization: Bearer rmd_…");
+            }
+            (None, None, Some(local)) => Arc::clone(local),
+            (Some(value), None, _) => match value.to_str().ok().and_then(bearer) {
+                Some(secret) => self.look_up(keys::hash(secret), headers).await?,
+                None => return fail(Failure::Malformed, "expected `Bearer` and an API key"),
+            },
         };
-        let secret = value
-            .to_str()
-            .ok()
-            .and_then(bearer)
-            .ok_or_else(|| unauthenticated("expected `Bearer` and an API key"))?;
-        let key = keys::hash(secret);
-        Ok((self.look_up(key).await?, Some(key)))
+        request_state::set_caller(&caller);
+        Ok(caller)
     }
 
-    async fn look_up(&self, hash: [u8; 32]) -> Result<Actor> {
+    fn client(&self, headers: &HeaderMap) -> std::net::IpAddr {
+        client_address(request_state::peer(), headers, self.0.limits.trusted_proxies)
+    }
+
+    async fn look_up(&self, hash: [u8; 32], headers: &HeaderMap) -> Result<Arc<Caller>> {
+        let Shared { store, cache, failed, watched, budget, .. } = &*self.0;
         let now = Instant::now();
-        if let Some((until, actor)) = self.cache.lock().get(&hash)
-            && *until > now
-        {
-            return Ok(actor.clone());
-        }
-        let key = self.store.find_key(&hash).await?;
-        let key = key.ok_or_else(|| unauthenticated("the API key is unknown, expired or revoked"))?;
+        let known = match cache.lock().get(&hash) {
+            Some((until, caller)) if *until > now => return Ok(Arc::clone(caller)),
+            found => found.is_some(),
+        };
+        // Lookups of keys that were valid before are not limited, whatever else comes from their address.
+        let permit = if known { None } else { failed.permit_lookup(self.client(headers)).await? };
+        let key = store.find_key(&hash).await?;
+        drop(permit);
+        let Some(key) = key else {
+            cache.lock().remove(&hash);
+            let message = "the API key is unknown, expired or revoked";
+            return Err(failed.record(self.client(headers), Failure::Unknown(&hash), message));
+        };
         let actor = Actor { tenant: key.tenant, subject: key.name, scopes: key.scopes };
-        let mut cache = self.cache.lock();
+        let memory = budget.of_tenant(actor.tenant);
+        let caller = Arc::new(Caller { actor, memory, key: Some((hash, Arc::clone(watched))) });
+        let mut cache = cache.lock();
         if cache.len() >= CACHE_SIZE {
             cache.retain(|_, (until, _)| *until > now);
         }
-        if cache.len() < CACHE_SIZE {
-            cache.insert(hash, (now + CACHE_TTL, actor.clone()));
+        if cache.len() < CACHE_SIZE || cache.contains_key(&hash) {
+            cache.insert(hash, (now + CACHE_TTL, Arc::clone(&caller)));
         }
-        Ok(actor)
+        Ok(caller)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The path of every call: authentication, scope, deadline, and errors without internal details.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, net::IpAddr, sync::Arc, time::Duration};
 
 use remuda_domain::{
     Code, Error,
@@ -8,24 +8,58 @@ use remuda_domain::{
     identity::{Operator, Principal, Scope},
 };
 use remuda_proto::status::to_status;
-use tonic::{Request, Response, Status, codegen::http::HeaderMap};
+use tonic::{
+    Request, Response, Status,
+    codegen::http::{HeaderMap, Method, Uri},
+};
 
-use crate::{auth::Authenticator, key_validity::KeyValidity, request_context::record_caller};
+use crate::{
+    auth::Authenticator,
+    browser_rules::BrowserRules,
+    key_validity::KeyValidity,
+    metered_body::{BodyTimes, MeteredBody},
+    request_context::record_caller,
+    request_state::{RequestState, within_limits},
+};
 
 /// Checks and limits that apply to every call. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Gate {
     auth: Authenticator,
     deadline: Duration,
+    browsers: Arc<BrowserRules>,
 }
 
 impl Gate {
     #[must_use]
-    pub fn new(auth: Authenticator, deadline: Duration) -> Self {
-        Self { auth, deadline }
+    pub fn new(auth: Authenticator, deadline: Duration, browsers: BrowserRules) -> Self {
+        Self { auth, deadline, browsers: Arc::new(browsers) }
     }
 
-    /// Runs `handle` for a caller whose key has `scope` in its tenant, within the server's deadline.
+    /// The state of a request on a connection from this address. Handle the request within it.
+    #[must_use]
+    pub fn begin(&self, peer: IpAddr) -> RequestState {
+        RequestState::new(peer, self.auth.budget())
+    }
+
+    /// Limits the body of the current request.
+    #[must_use]
+    pub fn meter<B>(&self, body: B) -> MeteredBody<B> {
+        MeteredBody::new(body, BodyTimes { idle: self.auth.limits().body_timeout, whole: self.deadline })
+    }
+
+    /// Fails for a request that a web page of another site sends through its visitor's browser.
+    pub fn check_browser(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<()> {
+        self.browsers.check(method, uri, headers)
+    }
+
+    /// Authenticates the caller of the current request. A later [`Gate::admit`] uses the same caller.
+    pub async fn identify(&self, headers: &HeaderMap) -> Result<()> {
+        self.auth.identify(headers).await.map(drop)
+    }
+
+    /// Runs `handle` for a caller whose key has `scope` in its tenant, within the server's deadline. A call that takes long
+    /// ends when the caller's key is revoked or expires.
     pub async fn answer<Req, Resp, Handle, Answer>(
         &self,
         request: Request<Req>,
@@ -98,7 +132,7 @@ impl Gate {
         Ok((actor.in_tenant(scope)?, validity))
     }
 
-    /// Rechecks the keys of open streams periodically. Never ends.
+    /// Rechecks the keys of open streams and of waiting calls periodically. Never ends.
     pub async fn watch_keys(&self) {
         self.auth.watch().await;
     }
@@ -109,13 +143,12 @@ impl Gate {
     }
 }
 
-/// Waits for an answer until the deadline, and converts an error.
+/// Waits for an answer until the deadline or until the caller's key ends, and converts an error.
 async fn within<Resp>(
     deadline: Duration,
     answer: impl Future<Output = Result<Resp>>,
 ) -> Result<Response<Resp>, Status> {
-    let late = || Error::new(Code::DeadlineExceeded, format!("no answer within {deadline:?}"));
-    let outcome = tokio::time::timeout(deadline, answer).await.unwrap_or_else(|_| Err(late()));
+    let outcome = within_limits(deadline, answer).await.and_then(|outcome| outcome);
     outcome.map(Response::new).map_err(|error| log_and_convert(&error))
 }
 

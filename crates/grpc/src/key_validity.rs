@@ -1,4 +1,4 @@
-//! Validity of keys during long streams: a key may be revoked or expire while a stream is open.
+//! Validity of keys during long requests: a key may be revoked or expire while a stream is open, or a call waits.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ impl KeyValidity {
     }
 }
 
-/// The keys of all open streams, by hash. Streams with the same key share one entry.
+/// The keys of all open streams and waiting calls, by hash. Those with the same key share one entry.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedKeys(Mutex<HashMap<[u8; 32], Weak<CancellationToken>>>);
 
@@ -39,7 +39,7 @@ impl WatchedKeys {
         KeyValidity(Some(ended))
     }
 
-    /// The keys that still have open streams.
+    /// The keys that are still in use.
     pub(crate) fn keys(&self) -> Vec<[u8; 32]> {
         let mut keys = self.lock();
         keys.retain(|_, ended| ended.strong_count() > 0);

@@ -1,12 +1,13 @@
 //! Routes gRPC calls to their services, with metrics and traces.
 
-use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Instant};
+use std::{convert::Infallible, future::Future, sync::Arc, time::Instant};
 
 use axum::{
     BoxError, Router,
     body::{Bytes, HttpBody},
     response::Response,
 };
+use remuda_domain::error::Result;
 use remuda_proto::status::from_status;
 use remuda_telemetry::spans;
 use tonic::{
@@ -14,12 +15,14 @@ use tonic::{
     codegen::http::{
         HeaderMap, Request,
         header::{HeaderName, HeaderValue},
+        request::Parts,
     },
 };
 use tower::Service as _;
 use tracing::Span;
 
 use crate::{
+    call::{Gate, log_and_convert},
     request_context::caller_trace,
     request_metrics::Methods,
     span::{grpc_span, within_span},
@@ -36,11 +39,18 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub struct GrpcRouter {
     services: Router,
     methods: Arc<Methods>,
+    gate: Gate,
 }
 
 impl GrpcRouter {
-    pub(crate) fn new(services: Router, methods: Methods) -> Self {
-        Self { services, methods: Arc::new(methods) }
+    pub(crate) fn new(services: Router, methods: Methods, gate: Gate) -> Self {
+        Self { services, methods: Arc::new(methods), gate }
+    }
+
+    /// The checks and limits of the server.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Handles a call. All work happens when the returned future is polled, so within the span that instruments it.
@@ -54,10 +64,14 @@ impl GrpcRouter {
         let begun = Instant::now();
         let (methods, method) = (Arc::clone(&self.methods), self.methods.find(request.uri().path()));
         let caller = caller_trace(&request);
-        let mut work = self.services.clone().call(request);
+        let (mut services, gate) = (self.services.clone(), self.gate.clone());
         async move {
             let work = async {
-                let Ok(mut response) = Pin::new(&mut work).await;
+                let (head, body) = request.into_parts();
+                if let Err(error) = check(&gate, &head).await {
+                    return log_and_convert(&error).into_http();
+                }
+                let Ok(mut response) = services.call(Request::from_parts(head, gate.meter(body))).await;
                 fix_decode_errors(response.headers_mut());
                 response
             };
@@ -69,6 +83,20 @@ impl GrpcRouter {
             Ok(response)
         }
     }
+}
+
+/// Checks the head of a call. The library reads the body before it calls a service, so the caller must be known here.
+async fn check(gate: &Gate, head: &Parts) -> Result<()> {
+    gate.check_browser(&head.method, &head.uri, &head.headers)?;
+    if needs_caller(head.uri.path()) {
+        gate.identify(&head.headers).await?;
+    }
+    Ok(())
+}
+
+/// Health, reflection and the description of the server are for everyone.
+fn needs_caller(path: &str) -> bool {
+    path.starts_with("/remuda.v1.") && !path.starts_with("/remuda.v1.MetaService/")
 }
 
 /// Records the status in a call's span. A failed call has its status in the headers; a stream that goes on gets it at its
@@ -128,6 +156,18 @@ mod tests {
             let mut headers = headers(code, message);
             fix_decode_errors(&mut headers);
             assert_eq!(status(&headers), Some(expected.as_bytes()), "{code} {message}");
+        }
+    }
+
+    #[test]
+    fn only_calls_of_the_api_need_a_caller() {
+        for path in
+            ["/remuda.v1.RunService/SubmitRun", "/remuda.v1.StreamService/Subscribe", "/remuda.v1.X/Y"]
+        {
+            assert!(needs_caller(path), "{path}");
+        }
+        for path in ["/remuda.v1.MetaService/GetServerInfo", "/grpc.health.v1.Health/Check", "/x", ""] {
+            assert!(!needs_caller(path), "{path}");
         }
     }
 

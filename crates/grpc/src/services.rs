@@ -4,7 +4,7 @@ use remuda_domain::{Error, error::Result};
 use tonic::service::RoutesBuilder;
 use tonic_health::server::HealthReporter;
 
-use crate::{request_metrics::Methods, router::GrpcRouter};
+use crate::{call::Gate, request_metrics::Methods, router::GrpcRouter};
 
 /// The services that every server has: health, and reflection, with which a generic client needs only the address. Add
 /// further services to the builder; report the server's health with the reporter.
@@ -27,7 +27,7 @@ pub fn base_services() -> Result<(RoutesBuilder, HealthReporter)> {
 }
 
 /// Builds the router for these services.
-pub fn router(services: RoutesBuilder) -> Result<GrpcRouter> {
+pub fn router(services: RoutesBuilder, gate: Gate) -> Result<GrpcRouter> {
     let descriptions = [remuda_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
-    Ok(GrpcRouter::new(services.routes().prepare().into_axum_router(), Methods::new(&descriptions)?))
+    Ok(GrpcRouter::new(services.routes().prepare().into_axum_router(), Methods::new(&descriptions)?, gate))
 }

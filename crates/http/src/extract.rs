@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use axum::{
-    body::Bytes,
+    body::BodyDataStream,
     extract::{FromRequest, FromRequestParts, Path, Request, rejection::PathRejection},
 };
 use futures::StreamExt as _;
 use hyper::{
-    StatusCode,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
     http::request::Parts,
 };
@@ -77,27 +76,49 @@ fn is_json(request: &Request) -> Result<bool> {
     Ok(essence.eq_ignore_ascii_case("application/json"))
 }
 
-async fn bytes(request: Request) -> Result<Bytes> {
+/// Reads the body. Most clients read no response before they have sent everything, so the rest of a refused body is read and
+/// discarded. A far larger body is refused before it is sent.
+async fn bytes(request: Request) -> Result<Vec<u8>> {
     let too_large = || {
         Error::new(Code::TooLarge, format!("expected a body of at most {MAX_MESSAGE_BYTES} bytes")).at("body")
     };
     let announced =
         request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if let Some(length) = announced.filter(|length: &u64| *length > MAX_MESSAGE_BYTES as u64) {
-        // Most clients read no response before they have sent everything. A far larger body is refused before it is sent.
-        if length <= MAX_DISCARDED {
-            let mut body = request.into_body().into_data_stream();
-            while body.next().await.is_some_and(|piece| piece.is_ok()) {}
+    let announced: u64 = announced.unwrap_or_default();
+    let mut body = request.into_body().into_data_stream();
+    if announced > MAX_MESSAGE_BYTES as u64 {
+        if announced <= MAX_DISCARDED {
+            discard(body).await;
         }
         return Err(too_large());
     }
-    Bytes::from_request(request, &()).await.map_err(|rejection| {
-        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            too_large()
-        } else {
-            Error::invalid("body", "the body could not be read to its end")
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        match piece {
+            Ok(piece) if bytes.len() + piece.len() > MAX_MESSAGE_BYTES => return Err(too_large()),
+            Ok(piece) => bytes.extend_from_slice(&piece),
+            Err(error) => {
+                let broken = || Error::invalid("body", "the body could not be read to its end");
+                let error = remuda_grpc::body_error(&error).unwrap_or_else(broken);
+                if error.code() == Code::Overloaded {
+                    drop(bytes);
+                    discard(body).await;
+                }
+                return Err(error);
+            }
         }
-    })
+    }
+    Ok(bytes)
+}
+
+/// Reads the rest of a body. The time that it may take is limited.
+async fn discard(mut body: BodyDataStream) {
+    let mut left = MAX_DISCARDED;
+    while let Some(Ok(piece)) = body.next().await
+        && left > 0
+    {
+        left = left.saturating_sub(piece.len() as u64);
+    }
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {

@@ -18,7 +18,7 @@ use hyper::{
     header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS},
 };
 use remuda_domain::{Code, Error};
-use remuda_grpc::{REQUEST_ID, RequestMetrics, identify};
+use remuda_grpc::{Gate, REQUEST_ID, RequestMetrics, identify, within_limits};
 use remuda_telemetry::{
     metrics::{KeyValue, OTHER, registry::label},
     spans,
@@ -28,8 +28,9 @@ use tower_http::cors::CorsLayer;
 
 use crate::error::{ApiError, ErrorParts};
 
-/// Adds the outermost middleware to a router: request ids, error bodies, errors for unknown paths and methods, and CORS.
-pub fn edge(router: Router, cors: CorsLayer) -> Router {
+/// Adds the outermost middleware to a router: request ids, error bodies, errors for unknown paths and methods, CORS, and
+/// the gate's rules for browsers.
+pub fn edge(router: Router, cors: CorsLayer, gate: Gate) -> Router {
     router
         .fallback(async || {
             ApiError(Error::new(Code::RouteNotFound, "there is no such path; see /openapi.json"))
@@ -41,7 +42,7 @@ pub fn edge(router: Router, cors: CorsLayer) -> Router {
             ))
         })
         .layer(cors)
-        .layer(middleware::from_fn_with_state(RequestMetrics::new("http"), handle))
+        .layer(middleware::from_fn_with_state((RequestMetrics::new("http"), gate), handle))
 }
 
 /// Runs the request within a span, if traces are exported. The span has the name of the route, since the number of
@@ -63,10 +64,17 @@ async fn run_traced(request: Request, next: Next) -> Response {
     .await
 }
 
-async fn handle(State(metrics): State<RequestMetrics>, mut request: Request, next: Next) -> Response {
+async fn handle(
+    State((metrics, gate)): State<(RequestMetrics, Gate)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let (route, begun) = (route(&request), Instant::now());
     let id = identify(&mut request);
-    let mut response = run_traced(request, next).await;
+    let mut response = match gate.check_browser(request.method(), request.uri(), request.headers()) {
+        Ok(()) => run_traced(request, next).await,
+        Err(error) => ApiError(error).into_response(),
+    };
     metrics.record(route, code(&response), begun.elapsed());
     if let Some(error) = response.extensions_mut().remove::<ErrorParts>() {
         let rendered = error.render(&id.0);
@@ -103,7 +111,8 @@ fn code(response: &Response) -> &'static str {
     }
 }
 
-/// A layer that fails requests without a response in time. Reading the request counts, too.
+/// A layer that fails requests without a response in time; reading the request counts, too. A request that takes long also
+/// fails when its caller's key is revoked or expires.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Duration);
 
@@ -144,11 +153,7 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         let (answer, limit) = (self.inner.call(request), self.limit);
         Box::pin(async move {
-            let late = || Error::new(Code::DeadlineExceeded, format!("no answer within {limit:?}"));
-            match tokio::time::timeout(limit, answer).await {
-                Ok(response) => response,
-                Err(_) => Ok(ApiError(late()).into_response()),
-            }
+            within_limits(limit, answer).await.unwrap_or_else(|error| Ok(ApiError(error).into_response()))
         })
     }
 }

@@ -80,7 +80,7 @@ pub async fn serve(
             () = stop.cancelled() => break,
             accepted = accept(&listener, &permits) => accepted,
         };
-        let (stream, permit) = match accepted {
+        let (stream, peer, permit) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection failed");
@@ -92,12 +92,14 @@ pub async fn serve(
         let (grpc, http) = (grpc.clone(), http.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let span = remuda_grpc::request_span(&mut request);
+            let gate = grpc.gate();
+            let state = gate.begin(peer.ip());
             let response = match is_grpc(&request) {
                 true => Either::Left(grpc.call(request)),
                 // A router is always ready.
-                false => Either::Right(http.clone().call(request)),
+                false => Either::Right(http.clone().call(request.map(|body| gate.meter(body)))),
             };
-            response.instrument(span)
+            state.scope(response).instrument(span)
         });
         let (builder, watcher, stop) = (Arc::clone(&builder), open.watcher(), stop.clone());
         connections.spawn(async move {
@@ -121,10 +123,10 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, permit))
 }
 
 /// One connection builder for each version of HTTP.

@@ -13,7 +13,7 @@ use remuda_domain::{
     tool::ToolCall,
 };
 use remuda_engine::{Engine, Placement};
-use remuda_grpc::{Authenticator, Gate, KeyPolicy};
+use remuda_grpc::{Authenticator, BrowserRules, Gate, KeyPolicy, RequestLimits};
 use remuda_http::ServeOptions;
 use remuda_sandbox::{Backends, FeatureState, Guard};
 use remuda_stream::{StreamOptions, StreamParts, Streams};
@@ -186,7 +186,7 @@ impl Starter<'_> {
         let parts = StreamParts {
             store: Arc::clone(store),
             transport: Arc::clone(transport),
-            gate,
+            gate: gate.clone(),
             tasks: self.tasks.clone(),
             stop: self.stop.clone(),
         };
@@ -207,14 +207,14 @@ impl Starter<'_> {
         let (http, mut api) = http.split_for_parts();
         api.info.version.clone_from(version);
         let cors = remuda_http::cors(&config.server.cors_origins)?;
-        let http = remuda_http::edge(http.merge(remuda_http::docs(api)), cors);
+        let http = remuda_http::edge(http.merge(remuda_http::docs(api)), cors, gate.clone());
         let serving = ServeOptions {
             keepalive: config.server.keepalive,
             max_concurrent_streams: config.server.max_concurrent_streams,
             max_connections: config.server.max_connections as usize,
             drain: SERVER_DRAIN,
         };
-        let grpc = remuda_grpc::router(grpc)?;
+        let grpc = remuda_grpc::router(grpc, gate)?;
         self.tasks.spawn(remuda_http::serve(listener, grpc, http, serving, self.stop.clone()));
         Ok(())
     }
@@ -230,7 +230,17 @@ impl Starter<'_> {
             let tenant = store.ensure_tenant(DEFAULT_TENANT, &root.to_string_lossy()).await?;
             KeyPolicy::Optional { tenant: tenant.id }
         };
-        Ok(Gate::new(Authenticator::new(Arc::clone(store), policy), config.server.request_deadline))
+        let server = &config.server;
+        let limits = RequestLimits {
+            body_memory: size(server.body_memory),
+            body_memory_per_tenant: size(server.body_memory_per_tenant),
+            body_timeout: server.body_timeout,
+            trusted_proxies: server.trusted_proxies as usize,
+        };
+        let auth = Authenticator::with_limits(Arc::clone(store), policy, limits);
+        let (hosts, origins) = (server.allowed_hosts.clone(), server.cors_origins.clone());
+        let browsers = BrowserRules::new(address.ip(), required, hosts, origins);
+        Ok(Gate::new(auth, server.request_deadline, browsers))
     }
 
     fn app_options(&self) -> Result<AppOptions> {
@@ -312,6 +322,11 @@ async fn log_restrictions(backends: &Backends) -> Result<()> {
     };
     tracing::info!(enforced = named(true), not_enforced = named(false), "local backend restrictions");
     Ok(())
+}
+
+/// A configured number of bytes.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn host_name() -> String {

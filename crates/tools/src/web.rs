@@ -13,7 +13,7 @@ pub use remuda_egress::{AllowRule, Resolve, SystemResolver};
 pub use self::search::{SearchHit, SearchProvider, SearchQuery, SearxNg};
 pub(crate) use self::{
     client::{Content, FetchResult, Fetcher},
-    text::{Document, truncate_chars},
+    text::{Document, MediaType, truncate_chars},
 };
 
 /// The argument with the URL.

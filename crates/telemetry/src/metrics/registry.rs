@@ -123,6 +123,10 @@ metrics! {
         "Database connections: idle, used";
     REQUEST_DURATION = "remuda.request.duration", Histogram, "s", [PROTOCOL, METHOD, CODE],
         "Duration of API calls until the response, or its first part, was ready";
+    REQUEST_BODY_MEMORY = "remuda.request.body_memory", Gauge, "By", [],
+        "Memory reserved for bodies of requests in flight";
+    AUTH_FAILURES = "remuda.auth.failures", Counter, "{request}", [REASON],
+        "Requests without a valid API key: missing, malformed, unknown (also revoked or expired), limited (too many to look up)";
     STREAM_READERS = "remuda.stream.readers", Gauge, "{reader}", [],
         "Connected readers of event streams";
     STREAM_SESSIONS = "remuda.stream.sessions", Gauge, "{session}", [],

@@ -12,18 +12,24 @@ use reqwest::Url;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::{
     arguments::{parse, schema_of},
     context::ToolContext,
     tool::{CallResult, Tool},
-    web::{Content, Document, FetchResult, Fetcher, URL_FIELD, WebOptions},
+    web::{Content, Document, FetchResult, Fetcher, MediaType, URL_FIELD, WebOptions},
 };
 
 const MAX_CHARS: usize = 100_000;
+/// Pages that are converted at the same time. Each needs a blocking thread, and memory for its text.
+const MAX_CONVERSIONS: usize = 2;
 
 #[derive(Clone, Debug)]
-pub struct WebFetch(Arc<Fetcher>);
+pub struct WebFetch {
+    fetcher: Arc<Fetcher>,
+    conversions: Arc<Semaphore>,
+}
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +52,10 @@ impl Arguments {
 impl WebFetch {
     #[must_use]
     pub fn new(options: &WebOptions) -> Self {
-        Self(Arc::new(Fetcher::new(options.clone())))
+        Self {
+            fetcher: Arc::new(Fetcher::new(options.clone())),
+            conversions: Arc::new(Semaphore::new(MAX_CONVERSIONS)),
+        }
     }
 }
 
@@ -96,14 +105,14 @@ impl Tool for WebFetch {
     async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
         let url = Arguments::parse(arguments)?;
         let mut context = context.clone();
-        context.timeout = context.timeout.min(self.0.timeout());
+        context.timeout = context.timeout.min(self.fetcher.timeout());
         Ok(context.within_limits(self.fetch(url)).await?)
     }
 }
 
 impl WebFetch {
     async fn fetch(&self, url: Url) -> Result<Value> {
-        let FetchResult { url, status, content } = self.0.fetch(url).await?;
+        let FetchResult { url, status, content } = self.fetcher.fetch(url).await?;
         let mut answer = json!({ "url": url.as_str(), "status": status.as_u16() });
         match content {
             Content::RedirectToOtherHost(target) => answer["redirect_to"] = target.into(),
@@ -114,11 +123,7 @@ impl WebFetch {
             Content::Body { media_type, bytes, truncated } => {
                 answer["content_type"] = media_type.name.as_str().into();
                 answer["bytes"] = bytes.len().into();
-                // Parsing megabytes of hostile markup would block the async runtime.
-                let read = move || Document::read(&media_type, &bytes, &url, MAX_CHARS);
-                let document = tokio::task::spawn_blocking(read).await;
-                let document =
-                    document.map_err(|error| Error::internal("the page parser failed").with_source(error))?;
+                let document = self.convert(media_type, bytes, url).await?;
                 if let Some(document) = document {
                     answer["title"] = document.title.into();
                     answer["truncated"] = (truncated || document.truncated).into();
@@ -127,5 +132,19 @@ impl WebFetch {
             }
         }
         Ok(answer)
+    }
+    /// Parsing megabytes of hostile markup would block the async runtime. A conversion whose call has ended goes on until
+    /// its own time limit, so it keeps its permit.
+    async fn convert(&self, media_type: MediaType, bytes: Vec<u8>, url: Url) -> Result<Option<Document>> {
+        let failed = |error| Error::internal("the page parser failed").with_source(error);
+        let permit = Arc::clone(&self.conversions).acquire_owned().await;
+        let permit =
+            permit.map_err(|error| Error::internal("the page parser is closed").with_source(error))?;
+        let convert = move || {
+            let document = Document::read(&media_type, &bytes, &url, MAX_CHARS);
+            drop(permit);
+            document
+        };
+        tokio::task::spawn_blocking(convert).await.map_err(failed)
     }
 }

@@ -1,36 +1,33 @@
 //! Converts HTML to readable text: headings, lists, links and tables in Markdown style.
 
-use html5gum::{DefaultEmitter, Token, Tokenizer};
+mod emitter;
+
+use std::time::{Duration, Instant};
+
+use html5gum::Tokenizer;
 use reqwest::Url;
 
+use self::emitter::{PageEmitter, Stop};
 use super::text::{Document, truncate_chars};
 
-/// Converts a page. Time and memory are linear in its size, whatever it contains: no tree is built.
+/// Time limit of a conversion. What was read until then is the result. The largest page takes a fraction of it.
+const MAX_TIME: Duration = Duration::from_secs(5);
+/// Longer than any real title.
+const MAX_TITLE_BYTES: usize = 4000;
+
+/// Converts a page. Time is linear in its size and limited. Memory beside the page depends only on `max_chars`,
+/// whatever the page contains: no tree is built, and no token is kept.
 pub(super) fn to_text(html: &str, base: &Url, max_chars: usize) -> Document {
-    let mut emitter = DefaultEmitter::default();
-    emitter.naively_switch_states(true);
-    let mut page = Page::new(base);
-    // A character has at most four bytes; links may become longer than they were.
-    let enough = max_chars.saturating_mul(4);
-    for token in Tokenizer::new_with_emitter(html, emitter) {
-        let Ok(token) = token;
-        match token {
-            Token::StartTag(tag) => page.open(&text_of(&tag.name), |name| {
-                tag.attributes.get(name.as_bytes()).map(|value| text_of(&value.value))
-            }),
-            Token::EndTag(tag) => page.close(&text_of(&tag.name)),
-            Token::String(text) => page.add(&text_of(&text.value)),
-            Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
-        }
-        if page.text.len() > enough {
-            break;
-        }
-    }
-    page.finish(max_chars)
+    convert(html, base, max_chars, Instant::now() + MAX_TIME)
 }
 
-fn text_of(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn convert(html: &str, base: &Url, max_chars: usize, until: Instant) -> Document {
+    let mut page = Page::new(base, max_chars);
+    let mut tokens = Tokenizer::new_with_emitter(html, PageEmitter::new(&mut page, until));
+    if let Some(Ok(Stop)) = tokens.next() {
+        page.stop();
+    }
+    page.finish(max_chars)
 }
 
 /// Elements that begin and end a line; with `true`, also an empty line.
@@ -56,11 +53,18 @@ struct Page<'a> {
     link: Option<(usize, String)>,
     /// Whitespace is pending.
     space: bool,
+    /// Limit of the text in bytes, before it is tidied.
+    max_bytes: usize,
+    /// The rest of the page is left out.
+    stopped: bool,
 }
 
 impl<'a> Page<'a> {
-    fn new(base: &'a Url) -> Self {
+    fn new(base: &'a Url, max_chars: usize) -> Self {
         Self {
+            // A character has at most four bytes; links may become longer than they were.
+            max_bytes: max_chars.saturating_mul(4),
+            stopped: false,
             base,
             text: String::new(),
             title: String::new(),
@@ -72,7 +76,18 @@ impl<'a> Page<'a> {
         }
     }
 
-    fn open(&mut self, name: &str, attribute: impl Fn(&str) -> Option<String>) {
+    /// Nothing more needs to be added.
+    fn is_full(&self) -> bool {
+        self.stopped || self.text.len() > self.max_bytes
+    }
+
+    /// Leaves out the rest of the page.
+    fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// `href` and `alt` are attributes; empty if the tag has none.
+    fn open(&mut self, name: &str, href: &str, alt: &str) {
         match name {
             "script" | "style" | "svg" | "template" => self.hidden += 1,
             "title" => self.in_title = true,
@@ -97,16 +112,13 @@ impl<'a> Page<'a> {
             "pre" => self.preformatted += 1,
             "td" | "th" if !self.at_line_start() => self.mark(" |"),
             "a" => {
-                let target = attribute("href").and_then(|href| self.base.join(href.trim()).ok());
-                self.link = target
+                let href = Some(href.trim()).filter(|href| !href.is_empty());
+                self.link = href
+                    .and_then(|href| self.base.join(href).ok())
                     .filter(|url| matches!(url.scheme(), "http" | "https"))
                     .map(|url| (self.text.len(), url.into()));
             }
-            "img" => {
-                if let Some(alt) = attribute("alt").filter(|alt| !alt.trim().is_empty()) {
-                    self.add(&format!("[{}]", alt.trim()));
-                }
-            }
+            "img" if !alt.trim().is_empty() => self.add(&format!("[{}]", alt.trim())),
             _ => {}
         }
     }
@@ -140,8 +152,8 @@ impl<'a> Page<'a> {
 
     fn add(&mut self, text: &str) {
         if self.in_title {
-            // Longer than any real title.
-            self.title.push_str(truncate_chars(text, 1000).0);
+            let room = MAX_TITLE_BYTES.saturating_sub(self.title.len());
+            self.title.push_str(&text[..text.floor_char_boundary(room)]);
         } else if self.hidden == 0 && self.preformatted > 0 {
             self.text.push_str(text);
         } else if self.hidden == 0 {
@@ -193,7 +205,7 @@ impl<'a> Page<'a> {
         Document {
             title: Some(truncate_chars(&title, 300).0.to_owned()).filter(|title| !title.is_empty()),
             text: text.replace('\0', "\u{fffd}"),
-            truncated,
+            truncated: truncated || self.stopped,
         }
     }
 }
@@ -270,5 +282,32 @@ mod tests {
         }
         let page = to_text(&"word ".repeat(1000), &url, 100);
         assert!(page.truncated && page.text.len() == 100);
+        let page = to_text(&format!("{}<p>end", "<br>".repeat(10_000)), &url, 1000);
+        assert!(page.truncated, "the text is short only because empty lines were removed");
+    }
+
+    #[test]
+    fn conversion_stops_at_its_time_limit() {
+        let url = Url::parse("https://example.org/").unwrap();
+        let html = format!("begin{}end", "<b>".repeat(100_000));
+        let page = convert(&html, &url, 1000, Instant::now());
+        assert!(page.truncated && !page.text.contains("end"), "{page:?}");
+        let page = to_text(&html, &url, 1000);
+        assert!(!page.truncated && page.text == "beginend", "{page:?}");
+    }
+
+    #[test]
+    fn long_names_and_attributes_are_cut() {
+        let long = "x".repeat(100_000);
+        assert_eq!(text(&format!("<a href=/{long}>one</a> <{long}>two</{long}>")), "one two");
+        assert_eq!(
+            text(&format!("<a {long}=1 href=/y href=/z alt=w>one</a>")),
+            "[one](https://example.org/y)"
+        );
+        assert_eq!(text(&format!("<script>{long}</script{long}>no</script>yes")), "yes");
+        // Text is passed on in pieces, which may end within a character.
+        let accents = "é".repeat(9000);
+        assert_eq!(text(&format!("a{accents}")), format!("a{accents}"));
+        assert_eq!(text("a&#0;\0b"), "a\u{fffd}\u{fffd}b");
     }
 }

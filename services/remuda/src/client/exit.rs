@@ -84,6 +84,9 @@ impl From<&Error> for Exit {
             | Code::DeadLetterNotFound => Self::NotFound,
             Code::Unauthenticated
             | Code::PermissionDenied
+            | Code::AuthenticationLimit
+            | Code::HostNotAllowed
+            | Code::OriginNotAllowed
             | Code::PathNotAllowed
             | Code::BackendNotAllowed
             | Code::ImageNotAllowed

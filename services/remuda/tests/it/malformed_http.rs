@@ -34,7 +34,7 @@ async fn exchange_raw(dev: &Dev, bytes: &[u8]) -> String {
 #[tokio::test]
 async fn malformed_http_requests_are_refused() {
     let dev = Dev::start().await;
-    let close = "host: x\r\nconnection: close\r\n";
+    let close = "host: localhost\r\nconnection: close\r\n";
     for (request, begins) in [
         ("nonsense\r\n\r\n".to_owned(), "HTTP/1.1 400"),
         (format!("GET /../../etc/passwd HTTP/1.1\r\n{close}\r\n"), "HTTP/1.1 404"),
@@ -67,7 +67,7 @@ async fn pipelined_requests_are_answered_in_order() {
     let dev = Dev::start().await;
     let request = |path: &str, last: bool| {
         let connection = if last { "close" } else { "keep-alive" };
-        format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: {connection}\r\n\r\n")
+        format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: {connection}\r\n\r\n")
     };
     let all = [request("/healthz", false), request("/nope", false), request("/readyz", true)].concat();
     let answer = exchange_raw(&dev, all.as_bytes()).await;
@@ -86,7 +86,7 @@ async fn aborted_connections_release_their_resources() {
         let request: &[u8] = match round % 3 {
             0 => b"",
             1 => b"GET /api/v1/sess",
-            _ => b"GET /api/v1/sessions/s1/events HTTP/1.1\r\nhost: x\r\n\r\n",
+            _ => b"GET /api/v1/sessions/s1/events HTTP/1.1\r\nhost: localhost\r\n\r\n",
         };
         stream.write_all(request).await.unwrap();
     }
@@ -105,7 +105,7 @@ async fn stalled_reader_does_not_delay_other_readers() {
     let call = json!({ "tool": "Bash", "arguments": { "command": format!("printf %s {text}") } });
     let mut stalled = connect(&dev).await;
     web.submit("s1", &json!([{ "tool": "noop" }])).await;
-    stalled.write_all(b"GET /api/v1/sessions/s1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stalled.write_all(b"GET /api/v1/sessions/s1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     // More than the buffers of the stalled connection hold.
     let mut runs = Vec::new();
     for _ in 0..100 {
