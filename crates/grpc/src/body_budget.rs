@@ -37,7 +37,8 @@ struct Budget {
 
 #[derive(Debug)]
 struct Tenants {
-    by_id: HashMap<TenantId, Weak<TenantMemory>>,
+    /// Operators belong to no tenant, and share one entry.
+    by_id: HashMap<Option<TenantId>, Weak<TenantMemory>>,
     prune_at: usize,
 }
 
@@ -69,8 +70,8 @@ impl BodyBudget {
         });
     }
 
-    /// The memory of a tenant. Shared by all its callers.
-    pub(crate) fn of_tenant(&self, tenant: TenantId) -> Arc<TenantMemory> {
+    /// The memory of a tenant, or of the operators. Shared by all its callers.
+    pub(crate) fn of_tenant(&self, tenant: Option<TenantId>) -> Arc<TenantMemory> {
         let mut tenants = self.0.tenants.lock();
         if let Some(memory) = tenants.by_id.get(&tenant).and_then(Weak::upgrade) {
             return memory;
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn bodies_reserve_memory_until_they_are_dropped() {
         let budget = BodyBudget::new(100 * MIB, 40 * MIB);
-        let (one, other) = (budget.of_tenant(TenantId::new()), budget.of_tenant(TenantId::new()));
+        let (one, other) = (budget.of_tenant(Some(TenantId::new())), budget.of_tenant(Some(TenantId::new())));
         let mut bodies: Vec<Reservation> = (0..5).map(|_| Reservation::new(budget.clone())).collect();
         let refused: Vec<Error> =
             bodies.iter_mut().filter_map(|body| body.grow(Some(&one), 10 * MIB).err()).collect();
@@ -177,7 +178,7 @@ mod tests {
         let mut held = Vec::new();
         let mut reserve = |bytes| {
             let mut body = Reservation::new(budget.clone());
-            let result = body.grow(Some(&budget.of_tenant(TenantId::new())), bytes);
+            let result = body.grow(Some(&budget.of_tenant(Some(TenantId::new()))), bytes);
             held.push(body);
             result
         };
@@ -201,11 +202,11 @@ mod tests {
     fn unused_tenants_are_forgotten() {
         let budget = BodyBudget::new(MIB, MIB);
         for _ in 0..3 * FIRST_PRUNING {
-            budget.of_tenant(TenantId::new());
+            budget.of_tenant(Some(TenantId::new()));
         }
         assert!(budget.0.tenants.lock().by_id.len() <= FIRST_PRUNING);
         let tenant = TenantId::new();
-        let memory = budget.of_tenant(tenant);
-        assert!(Arc::ptr_eq(&memory, &budget.of_tenant(tenant)));
+        let memory = budget.of_tenant(Some(tenant));
+        assert!(Arc::ptr_eq(&memory, &budget.of_tenant(Some(tenant))));
     }
 }

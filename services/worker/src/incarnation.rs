@@ -180,19 +180,19 @@ impl SignalReceiver<'_> {
         let mut signals = self.transport.subscribe_signals(self.worker).await?;
         while let Some(signal) = signals.next().await {
             match signals.is_proven() {
-                true => self.act_on(signal),
+                true => self.act_on(&signal),
                 false => self.check(&signal),
             }
         }
         Ok(())
     }
 
-    fn act_on(&self, signal: Signal) {
+    fn act_on(&self, signal: &Signal) {
         match signal {
-            Signal::Cancel { run, .. } => self.active_sessions.cancel(run),
+            Signal::Cancel { run, .. } => self.active_sessions.cancel(*run),
             Signal::Drain => self.drain.cancel(),
-            Signal::ResendDeltas { session } => self.active_sessions.resend_deltas(session),
-            Signal::ReclaimSession { tenant, session } => self.slot_pool.reclaim_session(tenant, session),
+            Signal::ResendDeltas { session } => self.active_sessions.resend_deltas(*session),
+            Signal::ReclaimSession { tenant, session } => self.slot_pool.reclaim_session(*tenant, *session),
         }
     }
 

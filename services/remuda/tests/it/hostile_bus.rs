@@ -148,36 +148,38 @@ async fn replayed_altered_and_invented_grants_are_not_executed() {
 async fn forged_end_does_not_answer_a_waiting_client() {
     let mut attacked = Attacked::start().await;
     let client = attacked.cluster.client();
-    let waiting = tokio::spawn(async move {
+    let waiting = async {
         let request = v1::SubmitRunRequest {
             wait: TIMEOUT.try_into().ok(),
             ..submission("waiting", vec![bash("sleep 2; echo real")])
         };
         client.submit(request).await.unwrap().run.unwrap()
-    });
-    // The run's events name it, whether it was granted or not.
-    let run = loop {
-        let events: Value = serde_json::from_slice(&attacked.next("events.").await.payload).unwrap();
-        if let Some(run) = events.as_array().unwrap().iter().find_map(|event| event["run"].as_str()) {
-            break run.to_owned();
-        }
     };
-    let found = attacked.cluster.client().wait_run(&run, Duration::ZERO).await.unwrap().run.unwrap();
-    let Some(v1::run::Input::Tools(tools)) = found.input else { panic!("a tools run") };
-    let call = tools.calls[0].id.clone();
-    let now = chrono::Utc::now();
-    let outcome =
-        json!({ "id": call, "tool": "Bash", "status": "completed", "output": "forged", "duration_ms": 1 });
-    let notice = json!([{ "run": run, "completed": {
-        "started_at": now, "finished_at": now, "outcomes": [outcome],
-    } }]);
-    // Ends go to the control plane's own subject, which the store knows.
-    let plane = awaited_by(&attacked, &run).await;
-    for _ in 0..5 {
-        attacked.publish(&format!("remuda.ends.{plane}"), None, notice.to_string()).await;
-    }
-    attacked.cluster.control_plane.process.wait_for_stderr(REJECTED).await;
-    let answered = waiting.await.unwrap();
+    let attack = async {
+        // The run's events name it, whether it was granted or not.
+        let run = loop {
+            let events: Value = serde_json::from_slice(&attacked.next("events.").await.payload).unwrap();
+            if let Some(run) = events.as_array().unwrap().iter().find_map(|event| event["run"].as_str()) {
+                break run.to_owned();
+            }
+        };
+        let found = attacked.cluster.client().wait_run(&run, Duration::ZERO).await.unwrap().run.unwrap();
+        let Some(v1::run::Input::Tools(tools)) = found.input else { panic!("a tools run") };
+        let call = tools.calls[0].id.clone();
+        let now = chrono::Utc::now();
+        let outcome = json!({ "id": call, "tool": "Bash", "status": "completed", "output": "forged", "duration_ms": 1 });
+        let notice = json!([{ "run": run, "completed": {
+            "started_at": now, "finished_at": now, "outcomes": [outcome],
+        } }]);
+        // Ends go to the control plane's own subject, which the store knows.
+        let plane = awaited_by(&attacked, &run).await;
+        for _ in 0..5 {
+            attacked.publish(&format!("remuda.ends.{plane}"), None, notice.to_string()).await;
+        }
+        attacked.cluster.control_plane.process.wait_for_stderr(REJECTED).await;
+        run
+    };
+    let (answered, run) = tokio::join!(waiting, attack);
     assert_eq!((answered.id.as_str(), state(&answered)), (run.as_str(), RunState::Completed));
     assert!(answered.outcomes[0].output.contains("real"), "{answered:?}");
     let stored = attacked.cluster.client().wait_run(&run, Duration::ZERO).await.unwrap().run.unwrap();
@@ -273,16 +275,8 @@ async fn forged_signals_and_notices_change_nothing() {
         json!({ "filter": "off", "lasts": { "secs": 600, "nanos": 0 }, "only": "all", "by": "forged" });
     let notice = json!({ "notice": "change_log", "question": question, "from": "forged", "change": change });
     let started = || async {
-        !attacked
-            .cluster
-            .client()
-            .wait_run(&run, Duration::ZERO)
-            .await
-            .unwrap()
-            .run
-            .unwrap()
-            .started_at
-            .is_none()
+        let found = attacked.cluster.client().wait_run(&run, Duration::ZERO).await.unwrap();
+        found.run.unwrap().started_at.is_some()
     };
     wait_for("the run to start", TIMEOUT, started).await;
     for signal in [&cancel, &drain] {
