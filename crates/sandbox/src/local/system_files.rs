@@ -64,7 +64,7 @@ pub(super) fn list() -> Vec<PathBuf> {
     programs
         .chain(SETTINGS.into_iter().map(|name| etc.join(name)))
         .chain(versions.map(|entry| entry.path()))
-        .filter(|path| path.exists())
+        .filter(|path| path.try_exists().unwrap_or(false))
         .collect()
 }
 
