@@ -167,9 +167,16 @@ impl Connections {
         let slots = Slots::default();
         let options = with_slots(store_options(config, Mode::Split)?, &slots);
         let store = remuda_store::connect(&options).await?;
-        let nats = connect_with_retry(config, &bus_signing(config, roles, &store)).await?;
-        let pool: Pool = config.worker.pool.parse()?;
-        nats.provision(&[pool]).await?;
+        let options = NatsOptions { manages_stream: roles.control_plane, ..nats_options(config) };
+        let signing = bus_signing(config, roles, &store);
+        let give_up_at = Instant::now() + config.nats.connect_timeout;
+        let nats = retry(give_up_at, || Nats::connect_signed(options.clone(), signing.clone())).await?;
+        if roles.control_plane || roles.worker {
+            let pools = [config.worker.pool.parse::<Pool>()?];
+            // A worker waits until a control plane has created the stream.
+            let give_up_at = Instant::now() + config.nats.connect_timeout;
+            retry(give_up_at, || nats.provision(&pools)).await?;
+        }
         Ok(Self::new(store, Arc::new(nats.clone()), slots, Some(nats), None))
     }
 
@@ -212,12 +219,11 @@ fn with_slots(options: remuda_store::Options, slots: &Slots) -> remuda_store::Op
     remuda_store::Options { slots: Arc::new(slots.clone()), ..options }
 }
 
-/// Connects with exponential backoff while NATS is unavailable.
-async fn connect_with_retry(config: &Config, signing: &BusSigning) -> Result<Nats> {
-    let give_up_at = Instant::now() + config.nats.connect_timeout;
+/// Tries something with exponential backoff while NATS is unavailable.
+async fn retry<T, F: Future<Output = Result<T>>>(give_up_at: Instant, attempt: impl Fn() -> F) -> Result<T> {
     let mut pause = Duration::from_millis(100);
     loop {
-        let error = match Nats::connect_signed(nats_options(config), signing.clone()).await {
+        let error = match attempt().await {
             Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => error,
             outcome => return outcome,
         };

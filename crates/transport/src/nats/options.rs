@@ -18,7 +18,12 @@ pub struct NatsOptions {
     /// Replicas of the token stream. More than one requires NATS 2.12.3, and a publish may then be rejected for some
     /// milliseconds after [`finish`](crate::Token::finish).
     pub replicas: usize,
+    /// A file with the seed of a key, or a `.creds` file.
     pub credentials_file: Option<PathBuf>,
+    /// PEM file of the authority that has signed the server's certificate, besides those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Whether this client creates and repairs the token stream. Others wait for it, and only create consumers.
+    pub manages_stream: bool,
     pub connect_timeout: Duration,
     /// How long the server waits for an ack or keep-alive before it redelivers a token to another worker.
     pub ack_wait: Duration,
@@ -35,6 +40,8 @@ impl Default for NatsOptions {
             prefix: "remuda".to_owned(),
             replicas: 1,
             credentials_file: None,
+            ca_file: None,
+            manages_stream: true,
             connect_timeout: Duration::from_secs(5),
             ack_wait: Duration::from_secs(30),
             request_timeout: Duration::from_secs(5),
