@@ -17,7 +17,7 @@ use remuda_domain::{
 };
 use remuda_roots::{RootOptions, WorkspaceRoots};
 use remuda_store::{Backend, KeyOwner, Store};
-use remuda_transport::{BusSigning, Memory, Nats, NatsOptions, Transport};
+use remuda_transport::{Memory, Nats, NatsOptions, Transport};
 use tokio::time::Instant;
 
 use crate::{Roles, bus_signing::bus_signing};
@@ -93,12 +93,14 @@ pub fn store_options(config: &Config, mode: Mode) -> Result<remuda_store::Option
 #[must_use]
 pub fn nats_options(config: &Config) -> NatsOptions {
     let settings = &config.nats;
-    let credentials = settings.credentials_file.clone();
+    let file = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
     NatsOptions {
         servers: settings.servers.iter().map(|server| server.expose().to_owned()).collect(),
         prefix: settings.prefix.clone(),
         replicas: settings.replicas as usize,
-        credentials_file: (!credentials.as_os_str().is_empty()).then_some(credentials),
+        credentials_file: file(&settings.credentials_file),
+        key: (!settings.key.is_empty()).then(|| settings.key.expose().to_owned()),
+        ca_file: file(&settings.ca_file),
         connect_timeout: settings.connect_timeout.min(CONNECT_ATTEMPT_TIMEOUT),
         // The token of a dead worker is redelivered no later than its lease expires.
         ack_wait: config.worker.lease,
@@ -168,6 +170,11 @@ impl Connections {
         let options = with_slots(store_options(config, Mode::Split)?, &slots);
         let store = remuda_store::connect(&options).await?;
         let options = NatsOptions { manages_stream: roles.control_plane, ..nats_options(config) };
+        if !options.has_credentials() {
+            tracing::warn!(
+                "nats.key and nats.credentials_file are not set: whoever reaches NATS reads the output of tools; see `remuda nats-auth`"
+            );
+        }
         let signing = bus_signing(config, roles, &store);
         let give_up_at = Instant::now() + config.nats.connect_timeout;
         let nats = retry(give_up_at, || Nats::connect_signed(options.clone(), signing.clone())).await?;

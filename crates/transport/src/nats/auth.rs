@@ -101,19 +101,23 @@ impl NatsAuth {
         Ok(format!("# NATS: the key of the role {} of {prefix}. Keep it secret.\n{seed}\n", role.as_str()))
     }
 
-    /// The URL of a server with a role's user and password. An error if the role has none.
-    pub fn url(&self, role: BusRole, server: impl fmt::Display) -> Result<String> {
+    /// A role's user and password. An error if it has none.
+    pub fn password(&self, role: BusRole) -> Result<(String, String)> {
         match self.user(role) {
             Some(User { secret: Secret::Password(password), .. }) => {
-                Ok(format!("nats://{}:{password}@{server}", self.user_name(role)))
+                Ok((self.user_name(role), password.clone()))
             }
             _ => Err(Error::internal("the role has no password")),
         }
     }
 
-    /// The name of the role's user, if it has a password.
-    #[must_use]
-    pub fn user_name(&self, role: BusRole) -> String {
+    /// The URL of a server with a role's user and password. An error if it has none.
+    pub fn url(&self, role: BusRole, server: impl fmt::Display) -> Result<String> {
+        let (user, password) = self.password(role)?;
+        Ok(format!("nats://{user}:{password}@{server}"))
+    }
+
+    fn user_name(&self, role: BusRole) -> String {
         format!("{}-{}", self.subjects.prefix(), role.as_str())
     }
 

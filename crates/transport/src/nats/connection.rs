@@ -49,7 +49,7 @@ impl Connection {
                 std::future::ready(())
             });
         let servers = parse_servers(&options.servers)?;
-        if let Some(credentials) = Credentials::find(options.credentials_file.as_deref(), &servers)? {
+        if let Some(credentials) = Credentials::find(options, &servers)? {
             settings = credentials.apply(settings)?.custom_inbox_prefix(credentials.inbox_prefix());
         }
         if let Some(path) = &options.ca_file {

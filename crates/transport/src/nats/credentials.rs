@@ -11,6 +11,8 @@ use nkeys::KeyPair;
 use percent_encoding::percent_decode_str;
 use remuda_domain::error::{Error, Result};
 
+use super::NatsOptions;
+
 const FIELD: &str = "credentials_file";
 /// Of a `.creds` file.
 const ARMOR: &str = "-----BEGIN";
@@ -38,11 +40,13 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// From the file, otherwise from the addresses. `None` if there are none.
-    pub(super) fn find(file: Option<&Path>, servers: &[ServerAddr]) -> Result<Option<Self>> {
-        match file {
-            Some(path) => Self::read(path).map(Some),
-            None => Ok(servers.iter().find_map(Self::of_address)),
+    /// From the file or the key, otherwise from the addresses. `None` if there are none.
+    pub(super) fn find(options: &NatsOptions, servers: &[ServerAddr]) -> Result<Option<Self>> {
+        let key = || Error::invalid("key", "expected the content of a file from `remuda nats-auth`");
+        match (&options.credentials_file, &options.key) {
+            (Some(path), _) => Self::read(path).map(Some),
+            (None, Some(text)) => Self::parse(text).map(Some).ok_or_else(key),
+            (None, None) => Ok(servers.iter().find_map(Self::of_address)),
         }
     }
 
@@ -138,7 +142,10 @@ mod tests {
             ("nats://a.b:password@host:4222", Some("_INBOX")),
             ("tls://host:4222", None),
         ] {
-            let found = Credentials::find(None, &["nats://h".parse().unwrap(), server.parse().unwrap()]);
+            let found = Credentials::find(
+                &NatsOptions::default(),
+                &["nats://h".parse().unwrap(), server.parse().unwrap()],
+            );
             let found = found.unwrap();
             assert_eq!(found.as_ref().map(Credentials::inbox_prefix).as_deref(), inbox, "{server}");
             if let Some(Credentials::Password { user, password }) = found {

@@ -134,7 +134,7 @@ async fn worker_continues_after_a_control_plane_has_created_the_stream_again() {
         let plane = connect(&server, BusRole::ControlPlane, &keys).await;
         let worker = connect(&server, BusRole::Worker, &keys).await;
         let (pool, tenant, session) = (Pool::default(), TenantId::new(), SessionId::new());
-        plane.provision(&[pool.clone()]).await.unwrap();
+        plane.provision(std::slice::from_ref(&pool)).await.unwrap();
         let mut source = worker.tokens(&pool).await.unwrap();
         server.server.wipe_and_restart().unwrap();
         let taken = take_one(&mut source);
