@@ -316,6 +316,8 @@ pub struct Sandbox {
     /// What each tenant may use; see [`Config::policies`].
     pub policy_file: PathBuf,
     pub hardening: Hardening,
+    /// Further paths that confined commands may read.
+    pub readable: Vec<PathBuf>,
 }
 
 /// Restrictions for commands that run on the worker itself.
@@ -324,9 +326,9 @@ pub struct Sandbox {
 pub enum Hardening {
     #[default]
     None,
-    /// Whatever the machine supports.
+    /// As far as the machine can.
     Auto,
-    /// The same, but the worker does not start without it.
+    /// To the workspace and a minimal system, or the worker does not start.
     Required,
 }
 

@@ -39,6 +39,9 @@ pub(crate) fn violations(config: &Config) -> Vec<Violation> {
     }
     violations.limits(&config.limits);
     violations.docker(&config.docker);
+    for path in config.sandbox.readable.iter().filter(|path| !path.is_absolute()) {
+        violations.add("sandbox.readable", format!("expected absolute paths, found {}", path.display()));
+    }
     let problems = config.workspaces.allowed.iter().map(|path| remuda_roots::check_allowed(path));
     if let Some(problem) = problems.filter_map(Result::err).next() {
         violations.add("workspaces.allowed", problem);

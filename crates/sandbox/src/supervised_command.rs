@@ -7,7 +7,7 @@ use std::{future::Future, time::Duration};
 use remuda_domain::error::{Code, Error, Result};
 use remuda_supervisor::{
     Confinement, End, ExitStatus, FromSupervisor, Limits, Program as SupervisorProgram, Refusal, RefusalKind,
-    Request, ToSupervisor,
+    Request, ToSupervisor, User,
 };
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -53,12 +53,15 @@ pub(crate) struct ExecutionSettings {
     /// Base environment; the command's own variables override it.
     pub(crate) env: Vec<(String, String)>,
     pub(crate) limits: Limits,
+    pub(crate) user: Option<User>,
+    pub(crate) file_capabilities: bool,
     pub(crate) confinement: Option<Confinement>,
 }
 
 impl Job<'_> {
     pub(crate) fn request(&self, settings: ExecutionSettings) -> Request {
-        let ExecutionSettings { shell, cwd, mut env, limits, confinement } = settings;
+        let ExecutionSettings { shell, cwd, mut env, limits, user, file_capabilities, confinement } =
+            settings;
         // Later entries override earlier ones.
         env.extend(self.command.env.iter().cloned());
         Request {
@@ -70,6 +73,8 @@ impl Job<'_> {
             env,
             has_input: self.command.stdin.is_some(),
             limits,
+            user,
+            file_capabilities,
             confinement,
             grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX),
         }

@@ -45,10 +45,16 @@ async fn file_size_and_open_files_are_limited() {
     assert_eq!(fixture.shell("head -c 10000 /dev/zero").await.stdout.total_bytes, 10_000);
 }
 
+/// Where nothing keeps commands from other processes.
+async fn unprotected() -> SandboxFixture {
+    let options = LocalOptions { landlock: false, bubblewrap: None, ..LocalOptions::default() };
+    SandboxFixture::new(&LocalBackend::new(options)).await
+}
+
 /// A command that kills its supervisor dies with it, and so does its group.
 #[tokio::test]
 async fn killed_supervisor_leaves_no_process() {
-    let fixture = fixture().await;
+    let fixture = unprotected().await;
     for script in ["sleep 1000 & kill -9 $PPID; sleep 1000", "sleep 1000 & kill -9 0; sleep 1000"] {
         let result = fixture.shell(script).await;
         assert_eq!(result.status, ExecStatus::Signalled(9), "{script}");
@@ -59,7 +65,7 @@ async fn killed_supervisor_leaves_no_process() {
 /// A command that stops its supervisor is killed at its timeout nevertheless.
 #[tokio::test]
 async fn stopped_supervisor_is_woken_at_the_timeout() {
-    let fixture = fixture().await;
+    let fixture = unprotected().await;
     let script = "(setsid sleep 1000 &); kill -STOP $PPID; sleep 1000";
     let result = fixture.exec(Command::shell(script, std::time::Duration::from_millis(300))).await.unwrap();
     assert_eq!(result.status, ExecStatus::TimedOut);

@@ -308,7 +308,7 @@ async fn forged_signals_and_notices_change_nothing() {
     attacked.cluster.workers[0].process.wait_for_stderr(REJECTED).await;
     assert_eq!(state(&wait_for_end(&client, &run).await), RunState::Completed, "a forged cancel was obeyed");
     attacked.runs_end_as_usual("undrained").await;
-    for report in attacked.cluster.cli.json(&["log-filter"]).await {
+    for report in attacked.cluster.operator.json(&["log-filter"]).await {
         assert_ne!(report["filter"], "off", "{report}");
     }
     // The real signals work.
