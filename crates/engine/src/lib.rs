@@ -123,7 +123,7 @@ impl Engine {
         };
         match executed {
             Ok(execution) => execution,
-            Err(error) if matches!(error.code(), Code::OwnershipLost | Code::Unavailable) => {
+            Err(error) if error.code() == Code::OwnershipLost || error.code().is_outage() => {
                 tracing::warn!(run = %grant.run.id, error = error.chain(), "run abandoned");
                 Execution::Abandoned
             }

@@ -8,7 +8,7 @@ use remuda_domain::{
     message::{Part, Role},
     model::ModelParameters,
     run::Failure,
-    step::{ModelOutcome, ModelRequest, Purpose, SentMessages, Step, StepWork},
+    step::{ModelOutcome, ModelRequest, Purpose, SentMessages, Step, StepWork, StopReason},
     tool::CallStatus,
 };
 use remuda_models::{Request, Response, ToolChoice};
@@ -317,6 +317,11 @@ impl AgentRun<'_> {
         self.steps_taken += 1;
         self.append_message(message, Role::Assistant, parts);
         self.concluded = requested.is_empty() || concluding;
+        if concluding && (self.steps_taken > 1 || !requested.is_empty()) {
+            let (agent, reason) = (self.active.agent.name.clone(), StopReason::MaxSteps);
+            tracing::info!(run = %self.ctx.grant.run.id, agent, steps = self.steps_taken, "agent stopped at max_steps");
+            self.ctx.journal.add_event(EventBody::AgentStopped { agent, reason, steps: self.steps_taken });
+        }
         if requested.is_empty() {
             self.finish_model_call(model_call, outcome);
             return Ok(());

@@ -94,7 +94,7 @@ impl CallChecker<'_> {
             return Err(Error::new(Code::UnknownTool, message));
         };
         if !tool.descriptor().polls && self.repeated_calls.is_over_limit(call) {
-            let message = "this very call gave the same result three times in a row: try something else";
+            let message = "this call gave the same result three times, and nothing new came in between: try something else";
             return Err(Error::new(Code::RepeatedCall, message));
         }
         tool.validate(&call.arguments)
