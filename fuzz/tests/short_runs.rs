@@ -10,7 +10,8 @@ fn fail(target: &Target, what: &str, Finding { input, message }: &Finding) -> ! 
 }
 
 fn check(name: &str) {
-    let target = TARGETS.iter().find(|target| target.name == name).expect("a target of this name");
+    let target = TARGETS.iter().find(|target| target.name == name);
+    let target = target.unwrap_or_else(|| panic!("there is no target {name}"));
     let inputs = corpus(target).unwrap_or_else(|error| panic!("{name} has no corpus: {error}"));
     assert!(!inputs.is_empty(), "{name} has an empty corpus");
     for (path, input) in &inputs {
