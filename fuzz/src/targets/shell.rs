@@ -18,6 +18,7 @@ use remuda_domain::{
     tool::{CallSubject, Effects, ToolDescriptor},
 };
 use remuda_permissions::{Layer, ProposedCall, Ruleset, Verdict};
+use remuda_sandbox::guarded_script;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -263,7 +264,7 @@ impl Bench {
         let mark = self.programs.with_file_name("executed");
         fs::remove_file(&mark).ok();
         let child = Command::new(self.programs.join(shell))
-            .args(["-c", script])
+            .args(["-c", &guarded_script(script)])
             .env_clear()
             .env("PATH", &self.programs)
             .env("HOME", directory.path())
