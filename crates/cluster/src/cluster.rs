@@ -16,8 +16,8 @@ use nix::{
     unistd::Pid,
 };
 use remuda_testkit::{
-    NatsServer, PostgresServer, Process, TcpProxy, process, processes_of, stable_port, still_alive,
-    wait_until,
+    NatsServer, PostgresServer, Process, SmallDisk, TcpProxy, process, processes_of, stable_port,
+    still_alive, wait_until,
 };
 
 use crate::{
@@ -25,13 +25,16 @@ use crate::{
     member::{Launch, Member, Role},
     options::ClusterOptions,
     server::Server,
-    work_directory::WorkDirectory,
+    work_directory::{DISK, WorkDirectory},
 };
 
 /// How long guards may take to kill the tools of dead workers.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than its drain deadline a process may take when the cluster is suspended.
 const SUSPEND_MARGIN: Duration = Duration::from_secs(15);
+
+/// Size of the disk of PostgreSQL's tables, which takes as much memory as they need.
+const DISK_BYTES: u64 = 2 << 30;
 
 /// A process that ended without being stopped by a fault or by the cluster.
 #[derive(Clone, Debug)]
@@ -58,6 +61,8 @@ pub struct Cluster {
     streams: Vec<Member>,
     pub(crate) nats: Server<NatsServer>,
     pub(crate) postgres: Server<PostgresServer>,
+    /// The disk of PostgreSQL's tables. Dropped after the server.
+    pub(crate) disk: Option<SmallDisk>,
     api_key: String,
     operator_key: String,
     options: ClusterOptions,
@@ -78,6 +83,15 @@ impl Cluster {
         let work_directory = WorkDirectory::create()?;
         let data = work_directory.directory("postgres")?;
         let postgres = Server::start(move || PostgresServer::start(&data), PostgresServer::address).await?;
+        let disk = match options.small_disk {
+            true => {
+                let disk = SmallDisk::mount_at(&work_directory.directory(DISK)?, DISK_BYTES)?;
+                let tables = disk.directory("tables")?;
+                postgres.with(move |server| server.keep_tables_in(&tables)).await?;
+                Some(disk)
+            }
+            false => None,
+        };
         let (binary, data) = (options.nats.clone(), work_directory.directory("nats")?);
         let nats = Server::start(move || NatsServer::start_in(&binary, &data), NatsServer::address).await?;
         let admin = Admin {
@@ -94,6 +108,7 @@ impl Cluster {
             streams: Vec::new(),
             nats,
             postgres,
+            disk,
             api_key,
             operator_key,
             options,
