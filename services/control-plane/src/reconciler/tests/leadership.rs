@@ -32,7 +32,7 @@ async fn one_control_plane_runs_the_tasks_until_the_next_takes_over() {
     }
     let tasks = fixture.store.list_tasks().await.unwrap();
     assert!(tasks.iter().all(|task| task.last.holder == leader), "{tasks:?}");
-    assert_eq!(tasks.len(), 12);
+    assert_eq!(tasks.len(), 11);
 
     stop_first.cancel();
     fixture.runnable().await;
