@@ -1,7 +1,7 @@
 //! Connects to the store and the transport of a mode.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -15,9 +15,11 @@ use remuda_domain::{
     identity::{ApiKey, Scope},
     limits,
 };
-use remuda_roots::{RootOptions, WorkspaceRoots};
+use remuda_roots::{
+    Exposed, RootOptions, WorkspaceRoots, create_private_directory, create_private_file, restrict,
+};
 use remuda_store::{Backend, KeyOwner, Store};
-use remuda_transport::{BusSigning, Memory, Nats, NatsOptions, Transport};
+use remuda_transport::{Memory, Nats, NatsOptions, Transport};
 use tokio::time::Instant;
 
 use crate::{Roles, bus_signing::bus_signing};
@@ -93,12 +95,14 @@ pub fn store_options(config: &Config, mode: Mode) -> Result<remuda_store::Option
 #[must_use]
 pub fn nats_options(config: &Config) -> NatsOptions {
     let settings = &config.nats;
-    let credentials = settings.credentials_file.clone();
+    let file = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
     NatsOptions {
         servers: settings.servers.iter().map(|server| server.expose().to_owned()).collect(),
         prefix: settings.prefix.clone(),
         replicas: settings.replicas as usize,
-        credentials_file: (!credentials.as_os_str().is_empty()).then_some(credentials),
+        credentials_file: file(&settings.credentials_file),
+        key: (!settings.key.is_empty()).then(|| settings.key.expose().to_owned()),
+        ca_file: file(&settings.ca_file),
         connect_timeout: settings.connect_timeout.min(CONNECT_ATTEMPT_TIMEOUT),
         // The token of a dead worker is redelivered no later than its lease expires.
         ack_wait: config.worker.lease,
@@ -143,6 +147,9 @@ pub fn workspace_roots(config: &Config, mode: Mode) -> WorkspaceRoots {
 
 impl Connections {
     pub(crate) async fn open(config: &Config, mode: Mode, roles: Roles) -> Result<Self> {
+        if roles.worker {
+            make_private(&config.workspaces.root);
+        }
         match mode {
             Mode::Embedded => Self::embedded(config).await,
             Mode::Split => Self::split(config, roles).await,
@@ -167,9 +174,21 @@ impl Connections {
         let slots = Slots::default();
         let options = with_slots(store_options(config, Mode::Split)?, &slots);
         let store = remuda_store::connect(&options).await?;
-        let nats = connect_with_retry(config, &bus_signing(config, roles, &store)).await?;
-        let pool: Pool = config.worker.pool.parse()?;
-        nats.provision(&[pool]).await?;
+        let options = NatsOptions { manages_stream: roles.control_plane, ..nats_options(config) };
+        if !options.has_credentials() {
+            tracing::warn!(
+                "nats.key and nats.credentials_file are not set: whoever reaches NATS reads the output of tools; see `remuda nats-auth`"
+            );
+        }
+        let signing = bus_signing(config, roles, &store);
+        let give_up_at = Instant::now() + config.nats.connect_timeout;
+        let nats = retry(give_up_at, || Nats::connect_signed(options.clone(), signing.clone())).await?;
+        if roles.control_plane || roles.worker {
+            let pools = [config.worker.pool.parse::<Pool>()?];
+            // A worker waits until a control plane has created the stream.
+            let give_up_at = Instant::now() + config.nats.connect_timeout;
+            retry(give_up_at, || nats.provision(&pools)).await?;
+        }
         Ok(Self::new(store, Arc::new(nats.clone()), slots, Some(nats), None))
     }
 
@@ -212,12 +231,27 @@ fn with_slots(options: remuda_store::Options, slots: &Slots) -> remuda_store::Op
     remuda_store::Options { slots: Arc::new(slots.clone()), ..options }
 }
 
-/// Connects with exponential backoff while NATS is unavailable.
-async fn connect_with_retry(config: &Config, signing: &BusSigning) -> Result<Nats> {
-    let give_up_at = Instant::now() + config.nats.connect_timeout;
+/// Takes the rights of other users of this machine to existing data away. What cannot be changed is only reported: the
+/// operator may have shared it on purpose.
+fn make_private(path: &Path) {
+    match restrict(path) {
+        Ok(None) => {}
+        Ok(Some(Exposed { mode, .. })) => tracing::warn!(
+            path = %path.display(),
+            mode = format!("{mode:04o}"),
+            "other users of this machine may read this"
+        ),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot keep other users of this machine out");
+        }
+    }
+}
+
+/// Tries something with exponential backoff while NATS is unavailable.
+async fn retry<T, F: Future<Output = Result<T>>>(give_up_at: Instant, attempt: impl Fn() -> F) -> Result<T> {
     let mut pause = Duration::from_millis(100);
     loop {
-        let error = match Nats::connect_signed(nats_options(config), signing.clone()).await {
+        let error = match attempt().await {
             Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => error,
             outcome => return outcome,
         };
@@ -232,8 +266,11 @@ fn lock_directory(directory: &Path) -> Result<File> {
     let failed = |error: std::io::Error| {
         Error::invalid("data_dir", format!("cannot use {}", directory.display())).with_source(error)
     };
-    fs::create_dir_all(directory).map_err(failed)?;
-    let file = File::create(directory.join("lock")).map_err(failed)?;
+    create_private_directory(directory).map_err(failed)?;
+    let lock = directory.join("lock");
+    let file = create_private_file(&lock).map_err(failed)?;
+    make_private(directory);
+    make_private(&lock);
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {

@@ -18,6 +18,7 @@ use remuda_http::ServeOptions;
 use remuda_sandbox::{Backends, FeatureState, Guard, local::Hardening};
 use remuda_stream::{StreamOptions, StreamParts, Streams};
 use remuda_telemetry::Levels;
+use remuda_tls::ServerTls;
 use remuda_tools::Registry;
 use remuda_worker::{Worker, WorkerOptions};
 use tokio::{net::TcpListener, sync::watch};
@@ -60,6 +61,8 @@ pub struct Options {
     pub version: String,
     /// The log filter of this process.
     pub levels: Levels,
+    /// The certificate of the port, if it has TLS.
+    pub tls: Option<ServerTls>,
     /// The program and arguments of the guard that kills tools when this process dies. Without a guard, tools survive it.
     pub guard: Option<(PathBuf, Vec<String>)>,
 }
@@ -215,6 +218,7 @@ impl Starter<'_> {
             max_concurrent_streams: config.server.max_concurrent_streams,
             max_connections: config.server.max_connections as usize,
             drain: SERVER_DRAIN,
+            tls: self.options.tls.clone(),
         };
         let grpc = remuda_grpc::router(grpc, gate)?;
         self.tasks.spawn(remuda_http::serve(listener, grpc, http, serving, self.stop.clone()));

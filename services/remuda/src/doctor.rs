@@ -6,6 +6,7 @@ mod backends;
 mod machine;
 mod network;
 mod services;
+mod tls;
 mod workspaces;
 
 use std::{
@@ -107,6 +108,7 @@ async fn run_checks(loaded: &LoadedConfig, mode: Mode) -> Vec<Check> {
     let config = &loaded.config;
     let mut checks = vec![machine::configuration(loaded)];
     checks.extend(machine::directories(config, mode));
+    checks.push(machine::file_modes(config, mode));
     checks.push(machine::open_files(config, mode));
     // These wait for other processes, so run them concurrently.
     let (store, workspaces, clock, nats, docker, ports) = tokio::join!(
@@ -121,6 +123,7 @@ async fn run_checks(loaded: &LoadedConfig, mode: Mode) -> Vec<Check> {
     checks.extend(workspaces);
     checks.push(nats);
     checks.extend(ports);
+    checks.extend(tls::certificate(&config.tls));
     checks.push(backends::local(config).await);
     checks.push(docker);
     checks

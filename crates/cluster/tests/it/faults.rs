@@ -93,7 +93,7 @@ async fn nats_keeps_tokens_unless_it_is_wiped() {
     }
     // The reconciler would publish them again: cut it off from NATS.
     let messages = async || {
-        let nats = async_nats::connect(cluster.nats_url()).await.unwrap();
+        let nats = cluster.nats_client().await.unwrap();
         let stream = async_nats::jetstream::new(nats).get_stream("REMUDA_TOKENS").await;
         stream.map_or(0, |stream| stream.cached_info().state.messages)
     };

@@ -110,6 +110,7 @@ impl RunInsert {
             paused: _,
             // A row of its own.
             budget: _,
+            stop_reason: _,
         } = run;
         Ok(Self {
             id: id.as_uuid(),
@@ -204,6 +205,7 @@ impl RunRow {
             finished_at: self.finished_at.map(|at| at.0),
             outcomes: Vec::new(),
             answer: None,
+            stop_reason: None,
             failure,
             cancel,
             parked,

@@ -80,7 +80,10 @@ async fn non_database_file_is_refused_and_left_unchanged() {
     let directory = data.path().to_str().unwrap();
     let arguments = ["dev", "--listen", "127.0.0.1:0", "--data-dir", directory, "--json"];
     let refused = CommandOutput::run(&arguments, &[]).await;
-    assert_eq!((refused.code, refused.error().1.as_str()), (2, "store.url"), "{}", refused.stderr);
+    let (code, field) = refused.error();
+    assert_eq!((code.as_str(), field.as_str()), ("storage_corrupt", "store.url"), "{}", refused.stderr);
+    assert_ne!(refused.code, 0);
+    assert!(refused.stderr.contains("docs/backup.md"), "{}", refused.stderr);
     assert!(!refused.stderr.contains("waiting for"), "it waited for a usable database: {}", refused.stderr);
     let kept = fs::read(data.path().join("remuda.db")).unwrap();
     assert!(kept.starts_with(b"this is no database"), "the file was changed");
