@@ -290,7 +290,12 @@ async fn cancelling_a_parked_run_withdraws_its_approval_and_makes_no_call() {
     harness.store.request_cancel(harness.tenant, id, "enough").await.unwrap();
     let run = harness.run(id).await;
     assert_eq!(run.state, RunState::Cancelled);
-    assert_eq!(statuses_and_codes(&run), ["completed", "cancelled", "cancelled"], "{:#?}", harness.steps(id).await);
+    assert_eq!(
+        statuses_and_codes(&run),
+        ["completed", "cancelled", "cancelled"],
+        "{:#?}",
+        harness.steps(id).await
+    );
     let approval = harness.store.get_approval(harness.tenant, approval.id).await.unwrap();
     assert_eq!(approval.state, ApprovalState::Withdrawn);
     assert_eq!(harness.run_all().await, 0);
