@@ -60,7 +60,7 @@ for directory in migrations proto $(sed -n 's/^members = \[\(.*\)\]/\1/p' Cargo.
 done
 
 # Compose has no default password, starts nothing without one, and deploy/secrets.sh writes all of them.
-passwords=$(grep -oE '\$\{[A-Z_]*PASSWORD[^}]*\}' deploy/compose.yaml)
+passwords=$(grep -ohE '\$\{[A-Z_]*PASSWORD[^}]*\}' deploy/compose.yaml deploy/observability/compose.yaml)
 while read -r reference; do
     case $reference in
     *PASSWORD:\?*deploy/secrets.sh*) ;;

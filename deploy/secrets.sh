@@ -6,7 +6,7 @@ file="$(dirname "$0")/.env"
 umask 077
 {
     echo "# Passwords of compose, from deploy/secrets.sh. Keep them secret."
-    for name in POSTGRES NATS_CONTROL_PLANE NATS_WORKER NATS_STREAM NATS_ADMIN; do
+    for name in POSTGRES NATS_CONTROL_PLANE NATS_WORKER NATS_STREAM NATS_ADMIN GRAFANA; do
         # 256 random bits. A letter first: nats-server takes what begins like a number for one.
         echo "${name}_PASSWORD=p$(od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n')"
     done
