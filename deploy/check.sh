@@ -110,13 +110,20 @@ else
     check_chart --set stream.enabled=false --set workspaces.persistence.enabled=false
     check_chart --set autoscaling.enabled=true --set 'workers[0].pool=a,workers[0].replicas=1,workers[0].slots=4' \
         --set 'workers[0].maxReplicas=3' --set nats.rolesSecret=,nats.existingSecret=n,nats.serversKey=s,nats.credentialsKey=c
-    check_chart --set metrics.enabled=true,telemetry.otlpEndpoint=http://collector:4317,telemetry.sampleRatio=0.1
+    check_chart --set metrics.enabled=true,telemetry.otlpEndpoint=http://collector:4317 --set-json telemetry.sampleRatio=0.1
     check_chart --set metrics.enabled=true,metrics.podMonitor.enabled=true,metrics.podMonitor.labels.release=p \
         --set settings.telemetry.service_name=mine
-    check_chart --set tls.existingSecret=t,nats.caSecret=c,metrics.enabled=true,metrics.podMonitor.enabled=true \
+    check_chart --set tls.existingSecret=t,tls.workersSecret=w,nats.caSecret=c,metrics.enabled=true,metrics.podMonitor.enabled=true \
         --set telemetry.otlpEndpoint=http://collector:4318/ --set 'networkPolicy.clients[0].podSelector.matchLabels.a=b' \
         --set 'networkPolicy.database.peers[0].ipBlock.cidr=10.1.0.0/16'
     check_chart --set networkPolicy.enabled=false,nats.rolesSecret=,nats.allowWithoutCredentials=true
+    # Each pod gets the key of its own role only.
+    for role in control-plane stream worker; do
+        template=${role/worker/workers}
+        keys=$(helm template remuda helm/remuda --kube-version 1.30 --set database.existingSecret=db,nats.rolesSecret=roles \
+            --show-only "templates/$template.yaml" | grep -A1 'name: roles' | sed -n 's/ *key: //p')
+        [ "$keys" = "$role" ] || fail "templates/$template.yaml: keys of NATS are '$keys', want '$role'"
+    done
     helm template remuda helm/remuda --kube-version 1.30 --set database.existingSecret=db >/dev/null 2>&1 &&
         fail "the chart renders without credentials for NATS"
 fi
