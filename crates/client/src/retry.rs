@@ -33,7 +33,7 @@ impl Retry {
 
     /// Waits for the next attempt, or returns the error if retrying cannot help.
     pub(crate) async fn after(&mut self, error: Error) -> Result<(), Error> {
-        if !matches!(error.code(), Code::Unavailable | Code::DeadlineExceeded) {
+        if !error.code().is_outage() && error.code() != Code::DeadlineExceeded {
             return Err(error);
         }
         let now = Instant::now();

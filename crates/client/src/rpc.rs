@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remuda_domain::{Code, error::Result, limits};
+use remuda_domain::{error::Result, limits};
 use remuda_proto::{
     convert,
     v1::{
@@ -123,7 +123,7 @@ impl Client {
                 Err(error) => error,
             };
             let repeatable = !request.idempotency_key.is_empty() && self.was_reached();
-            if !repeatable || error.code() != Code::Unavailable {
+            if !repeatable || !error.code().is_outage() {
                 return Err(error);
             }
             retry.after(error).await?;

@@ -24,7 +24,7 @@ where
             outcome = attempt() => outcome,
         };
         match outcome {
-            Err(error) if error.code() == Code::Unavailable => {
+            Err(error) if error.code().is_outage() => {
                 tracing::warn!(error = error.chain(), retry_in = ?backoff, "store unavailable; retrying");
             }
             outcome => return outcome,

@@ -231,10 +231,22 @@ codes! {
     Unimplemented => "unimplemented", Unimplemented, 501;
     /// The database schema is not the one this binary needs.
     SchemaMismatch => "schema_mismatch", FailedPrecondition, 500;
+    /// The database's disk is full; retry later.
+    StorageFull => "storage_full", Unavailable, 503;
+    /// The database is damaged.
+    StorageCorrupt => "storage_corrupt", Internal, 500;
     /// A component that the request needs does not respond at the moment.
     Unavailable => "unavailable", Unavailable, 503;
     /// A bug in Remuda.
     Internal => "internal", Internal, 500;
+}
+
+impl Code {
+    /// Whether a component is missing for the moment: the same request may succeed later, and nothing is wrong with it.
+    #[must_use]
+    pub const fn is_outage(self) -> bool {
+        matches!(self, Self::Unavailable | Self::StorageFull)
+    }
 }
 
 impl fmt::Display for Code {

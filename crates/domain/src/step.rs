@@ -365,9 +365,10 @@ fn settle_calls(calls: &[ToolCall], steps: &[Step], end: RunState, epoch: Epoch,
         if found.is_some_and(Step::is_finished) {
             return None;
         }
-        let outcome = match found {
-            Some(_) => ToolOutcome::interrupted(call, "was lost"),
-            None => ToolOutcome::unreached(call, end),
+        let begun = found.is_some_and(|step| !step.links().is_some_and(CallLinks::is_harmless));
+        let outcome = match begun {
+            true => ToolOutcome::interrupted(call, "was lost"),
+            false => ToolOutcome::unreached(call, end),
         };
         let (id, started_at, epoch) =
             found.map_or((StepId::new(), at, epoch), |step| (step.id, step.started_at, step.epoch));
@@ -404,6 +405,12 @@ mod tests {
         steps.pop();
         let StepWork::ToolCall { outcome, .. } = &mut steps[1].work else { panic!("not a call") };
         *outcome = None;
+        // A call that still waits for its approval was certainly not made.
+        let mut asked = steps.clone();
+        let StepWork::ToolCall { links, .. } = &mut asked[1].work else { panic!("not a call") };
+        links.approval = Some(ApprovalId::new());
+        let settled = settle(&input, &asked, RunState::Cancelled, 2, at);
+        assert_eq!(settled.iter().map(status).collect::<Vec<_>>(), [CallStatus::Cancelled; 2]);
         let settled = settle(&input, &steps, RunState::Cancelled, 2, at);
         assert_eq!(
             settled.iter().map(status).collect::<Vec<_>>(),

@@ -11,6 +11,7 @@
 //! [`RunControl`].
 
 mod agent;
+mod approvals;
 mod call_context;
 mod call_plan;
 mod commit_gate;
@@ -18,6 +19,7 @@ mod execution_placement;
 mod journal;
 mod live_output;
 mod meters;
+mod operator_rules;
 mod run_context;
 mod tools_run;
 
@@ -121,7 +123,7 @@ impl Engine {
         };
         match executed {
             Ok(execution) => execution,
-            Err(error) if matches!(error.code(), Code::OwnershipLost | Code::Unavailable) => {
+            Err(error) if error.code() == Code::OwnershipLost || error.code().is_outage() => {
                 tracing::warn!(run = %grant.run.id, error = error.chain(), "run abandoned");
                 Execution::Abandoned
             }

@@ -162,8 +162,12 @@ pub fn log_and_convert(error: &Error) -> Status {
 /// Logs an error with its causes, which callers never see.
 pub fn log(error: &Error) {
     match error.code() {
-        Code::Internal | Code::SchemaMismatch => tracing::error!(error = error.chain(), "call failed"),
-        Code::Unavailable => tracing::warn!(error = error.chain(), "call could not be served"),
+        Code::Internal | Code::SchemaMismatch | Code::StorageCorrupt => {
+            tracing::error!(error = error.chain(), "call failed")
+        }
+        Code::Unavailable | Code::StorageFull => {
+            tracing::warn!(error = error.chain(), "call could not be served")
+        }
         code => tracing::debug!(%code, error = error.chain(), "call refused"),
     }
 }

@@ -1,7 +1,7 @@
 //! Connects to the store and the transport of a mode.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -15,7 +15,9 @@ use remuda_domain::{
     identity::{ApiKey, Scope},
     limits,
 };
-use remuda_roots::{RootOptions, WorkspaceRoots};
+use remuda_roots::{
+    Exposed, RootOptions, WorkspaceRoots, create_private_directory, create_private_file, restrict,
+};
 use remuda_store::{Backend, KeyOwner, Store};
 use remuda_transport::{Memory, Nats, NatsOptions, Transport};
 use tokio::time::Instant;
@@ -145,6 +147,9 @@ pub fn workspace_roots(config: &Config, mode: Mode) -> WorkspaceRoots {
 
 impl Connections {
     pub(crate) async fn open(config: &Config, mode: Mode, roles: Roles) -> Result<Self> {
+        if roles.worker {
+            make_private(&config.workspaces.root);
+        }
         match mode {
             Mode::Embedded => Self::embedded(config).await,
             Mode::Split => Self::split(config, roles).await,
@@ -226,6 +231,22 @@ fn with_slots(options: remuda_store::Options, slots: &Slots) -> remuda_store::Op
     remuda_store::Options { slots: Arc::new(slots.clone()), ..options }
 }
 
+/// Takes the rights of other users of this machine to existing data away. What cannot be changed is only reported: the
+/// operator may have shared it on purpose.
+fn make_private(path: &Path) {
+    match restrict(path) {
+        Ok(None) => {}
+        Ok(Some(Exposed { mode, .. })) => tracing::warn!(
+            path = %path.display(),
+            mode = format!("{mode:04o}"),
+            "other users of this machine may read this"
+        ),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot keep other users of this machine out");
+        }
+    }
+}
+
 /// Tries something with exponential backoff while NATS is unavailable.
 async fn retry<T, F: Future<Output = Result<T>>>(give_up_at: Instant, attempt: impl Fn() -> F) -> Result<T> {
     let mut pause = Duration::from_millis(100);
@@ -245,8 +266,11 @@ fn lock_directory(directory: &Path) -> Result<File> {
     let failed = |error: std::io::Error| {
         Error::invalid("data_dir", format!("cannot use {}", directory.display())).with_source(error)
     };
-    fs::create_dir_all(directory).map_err(failed)?;
-    let file = File::create(directory.join("lock")).map_err(failed)?;
+    create_private_directory(directory).map_err(failed)?;
+    let lock = directory.join("lock");
+    let file = create_private_file(&lock).map_err(failed)?;
+    make_private(directory);
+    make_private(&lock);
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {

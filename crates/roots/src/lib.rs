@@ -6,12 +6,16 @@
 //!
 //! The control plane asks when a workspace is registered, and before it reads a file of one. Workers ask whenever a run
 //! needs its workspace: they see the real directories, and the decision may have changed since.
+//!
+//! Directories are created for the owner alone, see [`create_private_directory`].
 
+mod private;
 mod refusal;
 mod resolve;
 mod roots;
 mod system;
 
+pub use private::{Exposed, create_private_directory, create_private_file, exposed, restrict};
 pub use refusal::{Reason, Refusal};
 pub use resolve::{open_directory, resolve};
 pub use roots::{RootOptions, TENANT, WorkspaceRoots, check_allowed};

@@ -12,8 +12,9 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
-/// New directories get this mode, limited by the umask.
-const NEW_DIRECTORY: Mode = Mode::from_bits_truncate(0o777);
+use crate::private::PRIVATE_DIRECTORY;
+
+const NEW_DIRECTORY: Mode = Mode::from_bits_truncate(PRIVATE_DIRECTORY);
 const TRIES: usize = 16;
 
 /// The path with all links resolved. Its last parts may not exist yet; they are kept as they are.
@@ -28,7 +29,7 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Opens a directory by its real path, and creates what is missing. Fails with `ELOOP` if a part of the path is a link:
+/// Opens a directory by its real path, and creates what is missing, for the owner alone. Fails with `ELOOP` if a part of the path is a link:
 /// then it has changed since it was resolved.
 pub fn open_directory(real: &Path) -> io::Result<OwnedFd> {
     if !real.is_absolute() {
@@ -90,6 +91,9 @@ mod tests {
         let base = base.path().canonicalize().unwrap();
         open_directory(&base.join("a/b/c")).unwrap();
         assert!(base.join("a/b/c").is_dir());
+        for created in ["a", "a/b", "a/b/c"] {
+            assert_eq!(crate::exposed(&base.join(created)), None, "{created}");
+        }
 
         let outside = tempfile::tempdir().unwrap();
         fs::remove_dir(base.join("a/b/c")).unwrap();

@@ -148,7 +148,8 @@ impl Backend for LocalBackend {
         })
         .await?;
         let starter = SupervisorStarter::new(Arc::clone(&self.0), files, confinement);
-        Ok(Arc::new(LocalSandbox { starter, limits }))
+        let disk_reserve = request.policy.limits.disk_reserve_bytes;
+        Ok(Arc::new(LocalSandbox { starter, limits, disk_reserve }))
     }
 
     async fn maintain(&self, stop: CancellationToken) {
@@ -168,6 +169,7 @@ impl Backend for LocalBackend {
 struct LocalSandbox {
     starter: Arc<SupervisorStarter>,
     limits: Limits,
+    disk_reserve: u64,
 }
 
 #[async_trait]
@@ -184,7 +186,8 @@ impl Sandbox for LocalSandbox {
     ) -> Result<ExecResult> {
         command.check()?;
         let (command, files, grace) = (&command, &self.starter.files, self.starter.host.options.grace);
-        exec::run(self, &Job { command, files, output, cancel, grace }).await
+        let disk_reserve = self.disk_reserve;
+        exec::run(self, &Job { command, files, output, cancel, grace, disk_reserve }).await
     }
 
     async fn read_file(&self, path: &str, range: ByteRange) -> Result<FileContents> {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use self::stream_capture::StreamCapture;
 use crate::{
     command::{Command, ExecResult, ExecStatus, Program, Usage},
+    disk_watch::DiskWatch,
     files::HostFiles,
     output_capture::CapturedOutput,
     output_sink::{OutputSink, OutputStream},
@@ -43,6 +44,8 @@ pub(crate) struct Job<'a> {
     pub(crate) cancel: &'a CancellationToken,
     /// Time between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
+    /// Free bytes of the workspace's file system that the command must leave; 0 for no limit.
+    pub(crate) disk_reserve: u64,
 }
 
 /// Execution settings that the backend decides.
@@ -158,9 +161,10 @@ async fn send_all(
     Ok(())
 }
 
-/// Escalation from timeout or cancellation to stop, kill and giving up.
+/// Escalation from timeout, cancellation or a full disk to stop, kill and giving up.
 struct StopEscalation<'a> {
     cancel: &'a CancellationToken,
+    disk: DiskWatch<'a>,
     grace: Duration,
     /// When the next step is due: stop, kill, give up.
     due: Instant,
@@ -174,6 +178,7 @@ impl<'a> StopEscalation<'a> {
         let longest = Duration::from_secs(365 * 24 * 3600);
         Self {
             cancel: job.cancel,
+            disk: DiskWatch::new(job.files, job.disk_reserve),
             grace: job.grace,
             due: start + job.command.timeout.min(longest),
             killed: false,
@@ -192,6 +197,7 @@ impl<'a> StopEscalation<'a> {
         let reason = tokio::select! {
             () = self.cancel.cancelled() => ExecStatus::Cancelled,
             () = sleep_until(self.due) => ExecStatus::TimedOut,
+            () = self.disk.exhausted() => ExecStatus::DiskFull,
         };
         self.reason = Some(reason);
         self.due = Instant::now() + self.grace + RESPONSE_TIMEOUT;

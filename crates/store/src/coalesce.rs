@@ -7,7 +7,7 @@
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt as _;
-use remuda_domain::{Code, Error, error::Result};
+use remuda_domain::{Error, error::Result};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -74,6 +74,15 @@ impl<Request, Response> Batch<Request, Response> {
         for (caller, response) in self.callers.into_iter().zip(responses) {
             drop(caller.send(response));
         }
+    }
+
+    /// Fails all requests. Returns the batch of the other requests: none.
+    pub(crate) fn fail(self, error: &Error) -> Self
+    where
+        Request: Clone,
+    {
+        let answers = self.requests.iter().map(|_| Some(Err(error.duplicate()))).collect();
+        self.answer_ready(answers)
     }
 
     /// Sends the available answers and returns the batch of the other requests.
@@ -181,7 +190,7 @@ where
         Err(error) => error,
     };
     tracing::warn!(error = error.chain(), requests = requests.len(), "flush failed");
-    if requests.len() == 1 || error.code() == Code::Unavailable {
+    if requests.len() == 1 || error.code().is_outage() {
         return requests.iter().map(|_| Err(error.duplicate())).collect();
     }
     let mut responses = Vec::with_capacity(requests.len());

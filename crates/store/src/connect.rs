@@ -6,9 +6,13 @@ use std::{
 };
 
 use remuda_domain::{Code, Error, error::Result};
-use sqlx::migrate::Migrator;
+use sqlx::migrate::{MigrateError, Migrator};
 
-use crate::{NoSlots, SlotProvider, Store, error::db, postgres, sqlite};
+use crate::{
+    NoSlots, SlotProvider, Store,
+    error::{db, is_corrupt, storage_corrupt},
+    postgres, sqlite,
+};
 
 static POSTGRES: Migrator = sqlx_macros::migrate!("../../migrations/postgres");
 static SQLITE: Migrator = sqlx_macros::migrate!("../../migrations/sqlite");
@@ -153,9 +157,7 @@ impl Pools {
             let timed_out = || Error::unavailable("the database did not answer in time");
             let opened = tokio::time::timeout(left, Self::open(options)).await;
             let error = match opened.unwrap_or_else(|_| Err(timed_out())) {
-                Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => {
-                    error
-                }
+                Err(error) if error.code().is_outage() && Instant::now() + pause < give_up_at => error,
                 outcome => return outcome,
             };
             tracing::warn!(error = error.chain(), retry_in = ?pause, "waiting for {name}");
@@ -164,20 +166,49 @@ impl Pools {
         }
     }
 
+    /// Looks for damage if that is quick: in small embedded databases.
+    async fn check_integrity(&self) -> Result<()> {
+        match self {
+            Self::Postgres(..) => Ok(()),
+            Self::Sqlite(_, reader) => sqlite::check_integrity(reader).await,
+        }
+    }
+
     async fn schema(&self, backend: Backend) -> Result<SchemaStatus> {
-        let sql = "SELECT max(version) FROM _sqlx_migrations WHERE success";
-        let found: Result<Option<i64>, sqlx::Error> = match self {
-            Self::Postgres(_, reader) => sqlx::query_scalar(sql).fetch_one(reader).await,
-            Self::Sqlite(_, reader) => sqlx::query_scalar(sql).fetch_one(reader).await,
+        let sql = "SELECT version, checksum FROM _sqlx_migrations WHERE success ORDER BY version";
+        let applied: Result<Vec<AppliedMigration>, sqlx::Error> = match self {
+            Self::Postgres(_, reader) => sqlx::query_as(sql).fetch_all(reader).await,
+            Self::Sqlite(_, reader) => sqlx::query_as(sql).fetch_all(reader).await,
         };
-        let found = match found {
-            Ok(version) => version.unwrap_or(0),
+        let applied = match applied {
+            Ok(applied) => applied,
             // The table is missing: the database was never migrated.
-            Err(sqlx::Error::Database(error)) if is_missing_table(error.as_ref()) => 0,
+            Err(sqlx::Error::Database(error)) if is_missing_table(error.as_ref()) => Vec::new(),
             Err(error) => return Err(db(error)),
         };
+        check_migrations(backend.migrator(), &applied)?;
+        let found = applied.last().map_or(0, |(version, _)| *version);
         Ok(SchemaStatus { found, required: backend.required_version() })
     }
+}
+
+/// The version and the checksum of a migration that the database has.
+type AppliedMigration = (i64, Vec<u8>);
+
+/// Fails if the database was migrated by other migrations of the same numbers, or lacks some of them.
+fn check_migrations(known: &Migrator, applied: &[AppliedMigration]) -> Result<()> {
+    let Some((newest, _)) = applied.last() else { return Ok(()) };
+    for migration in known.iter().filter(|migration| migration.version <= *newest) {
+        let (version, name) = (migration.version, &migration.description);
+        let problem = match applied.iter().find(|(applied, _)| *applied == version) {
+            Some((_, checksum)) if checksum[..] == migration.checksum[..] => continue,
+            Some(_) => "is not the one of this binary: another build migrated the database, or it is damaged",
+            None => "is missing: the database is damaged",
+        };
+        let message = format!("migration {version} ({name}) of the database {problem}; see docs/backup.md");
+        return Err(Error::new(Code::SchemaMismatch, message));
+    }
+    Ok(())
 }
 
 impl Pools {
@@ -190,7 +221,13 @@ impl Pools {
             }
             Self::Sqlite(writer, _) => backend.migrator().run(writer).await,
         };
-        done.map_err(|error| Error::internal("the migration failed").with_source(error))
+        done.map_err(|error| match error {
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => match db(error) {
+                error if matches!(error.code(), Code::StorageFull | Code::StorageCorrupt) => error,
+                error => Error::internal("the migration failed").with_source(error),
+            },
+            error => Error::internal("the migration failed").with_source(error),
+        })
     }
 
     /// SQLite does not serialize two concurrent migrations. The slower one fails on a step that the other has done; it
@@ -224,11 +261,13 @@ fn opening_failed(error: sqlx::Error) -> Error {
         sqlx::Error::Configuration(_) => {
             return Error::invalid("store.url", "expected a valid database URL").with_source(error);
         }
-        // PostgreSQL 28xxx: wrong password, 3D000: no such database. SQLite 11, 14, 26: damaged, cannot be opened, not
-        // a database. Retrying does not help.
+        sqlx::Error::Database(database) if database.code().is_some_and(|code| is_corrupt(&code)) => {
+            return storage_corrupt(error).at("store.url");
+        }
+        // PostgreSQL 28xxx: wrong password, 3D000: no such database. SQLite 14: cannot be opened. Retrying does not
+        // help.
         sqlx::Error::Database(database) => {
-            let permanent =
-                |code: &str| code.starts_with("28") || matches!(code, "3D000" | "11" | "14" | "26");
+            let permanent = |code: &str| code.starts_with("28") || matches!(code, "3D000" | "14");
             database.code().is_some_and(|code| permanent(&code))
         }
         _ => false,
@@ -243,9 +282,18 @@ fn is_missing_table(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("42P01") || error.message().contains("no such table")
 }
 
+/// Keeps other users of this machine out of the files of an embedded database.
+fn protect_files(options: &Options) -> Result<()> {
+    match options.backend()? {
+        Backend::Postgres => Ok(()),
+        Backend::Sqlite => sqlite::protect_files(&options.url).map_err(opening_failed),
+    }
+}
+
 /// Opens the store. Fails with `schema_mismatch` unless the schema has the version this binary needs, see [`migrate`].
 pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
     let backend = options.backend()?;
+    protect_files(options)?;
     let pools = Pools::open_with_retry(options).await?;
     pools.schema(backend).await?.check()?;
     Ok(match pools {
@@ -262,7 +310,9 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
 /// concurrently.
 pub async fn migrate(options: &Options) -> Result<SchemaStatus> {
     let backend = options.backend()?;
+    protect_files(options)?;
     let pools = Pools::open_with_retry(options).await?;
+    pools.check_integrity().await?;
     let before = pools.schema(backend).await?;
     if before.found > before.required {
         before.check()?;
@@ -275,5 +325,7 @@ pub async fn migrate(options: &Options) -> Result<SchemaStatus> {
 
 /// Reads the schema version without changing anything.
 pub async fn schema_status(options: &Options) -> Result<SchemaStatus> {
-    Pools::open_with_retry(options).await?.schema(options.backend()?).await
+    let pools = Pools::open_with_retry(options).await?;
+    pools.check_integrity().await?;
+    pools.schema(options.backend()?).await
 }

@@ -1,10 +1,18 @@
 //! Maps database errors to domain errors.
 
-use remuda_domain::{Code, Error};
+use std::time::Duration;
 
-/// Maps a database error. Transient errors become `unavailable`, unique violations `already_exists`, everything else
-/// `internal`.
+use remuda_domain::{Code, Error};
+use sqlx::error::DatabaseError;
+
+/// Maps a database error. A full disk becomes `storage_full`, damage `storage_corrupt`, transient errors `unavailable`, unique violations
+/// `already_exists`, everything else `internal`.
 pub(crate) fn db(error: sqlx::Error) -> Error {
+    match error.as_database_error().and_then(DatabaseError::code) {
+        Some(code) if is_disk_full(&code) => return storage_full(error),
+        Some(code) if is_corrupt(&code) => return storage_corrupt(error),
+        _ => {}
+    }
     let transient = match &error {
         sqlx::Error::Io(_)
         | sqlx::Error::PoolTimedOut
@@ -25,12 +33,55 @@ pub(crate) fn db(error: sqlx::Error) -> Error {
     Error::internal("the database rejected a statement").with_source(error)
 }
 
+/// When to try again if the disk is full.
+const FULL_RETRY: Duration = Duration::from_secs(2);
+
+/// A write that found no room on the disk.
+pub(crate) fn storage_full(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::new(Code::StorageFull, "the database's disk is full").retry_after(FULL_RETRY).with_source(source)
+}
+
+/// PostgreSQL: disk full. SQLite, in which extended codes are used: full; the shared memory file cannot grow.
+fn is_disk_full(code: &str) -> bool {
+    matches!(code, "53100" | "13" | "4874")
+}
+
+/// A damaged database.
+pub(crate) fn storage_corrupt(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    let message = "the database is corrupt: restore a backup, see docs/backup.md";
+    Error::new(Code::StorageCorrupt, message).with_source(source)
+}
+
+/// PostgreSQL: data corrupted, index corrupted. SQLite: damaged, in some place; not a database.
+pub(crate) fn is_corrupt(code: &str) -> bool {
+    matches!(code, "XX001" | "XX002" | "11" | "267" | "523" | "779" | "26")
+}
+
+/// Maps an error of the connection that bypasses the driver.
+pub(crate) fn raw_sqlite(error: rusqlite::Error) -> Error {
+    let code = error.sqlite_error().map(|error| error.extended_code.to_string());
+    match code {
+        Some(code) if is_disk_full(&code) => return storage_full(error),
+        Some(code) if is_corrupt(&code) => return storage_corrupt(error),
+        _ => {}
+    }
+    Error::internal("the database rejected a statement").with_source(error)
+}
+
 /// PostgreSQL: connection failure, shutdown, insufficient resources, lock or transaction timeout, deadlock,
-/// serialization failure. SQLite: busy, locked, disk full.
+/// serialization failure, I/O error. SQLite: busy, locked, I/O error.
 fn is_transient(code: &str) -> bool {
-    matches!(code, "5" | "6" | "13" | "261" | "517" | "773" | "25006" | "25P03" | "55P03")
+    matches!(code, "5" | "6" | "261" | "517" | "773" | "25006" | "25P03" | "55P03" | "58030")
         || is_conflict(code)
+        || is_io_error(code)
         || ["08", "53", "57"].iter().any(|class| code.starts_with(class))
+}
+
+/// SQLite's I/O errors: 10, and in extended codes the lowest byte.
+fn is_io_error(code: &str) -> bool {
+    const IO_ERROR: u32 = 10;
+    // The codes of PostgreSQL have five characters.
+    code.len() < 5 && code.parse::<u32>().is_ok_and(|code| code & 0xff == IO_ERROR)
 }
 
 fn is_conflict(code: &str) -> bool {
@@ -60,7 +111,7 @@ pub(crate) fn is_retryable(error: &Error) -> bool {
 
 /// Whether the statement violated a unique constraint.
 pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
+    error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
 }
 
 /// A stored value that cannot be parsed: written by another version, or by hand.

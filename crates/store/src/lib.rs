@@ -5,7 +5,8 @@
 //!
 //! Guarantees:
 //! - When a call returns `Ok`, its effect is committed and durable. When a call fails with `unavailable`, the effect may
-//!   or may not have happened; repeating the call with the same ids, key or fence is safe.
+//!   or may not have happened; repeating the call with the same ids, key or fence is safe. The same holds for
+//!   `storage_full`: a transaction that finds no room on the disk has no effect, but a call may need several.
 //! - Dropping the future of a call leaves neither a partial change nor an open transaction.
 //! - Every call names the tenant it acts for and sees only that tenant's rows. Exceptions, such as [`Fleet`], say that
 //!   they act for the system.
@@ -28,6 +29,7 @@ mod written_row;
 mod rows;
 mod coalesce;
 mod connect;
+mod disk_room;
 mod error;
 mod meters;
 mod pending_counters;

@@ -32,6 +32,7 @@ mod estimate_inputs;
 #[path = "shared/events.rs"]
 mod events;
 mod fast_path;
+mod files;
 #[path = "shared/fleet.rs"]
 mod fleet;
 mod flush;
@@ -88,5 +89,6 @@ mod worked_time;
 mod write_set;
 mod writer;
 
-pub(crate) use dialect::open;
+pub(crate) use dialect::{check_integrity, open};
+pub(crate) use files::protect_files;
 pub(crate) use store::{Context, SqlStore};

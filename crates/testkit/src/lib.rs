@@ -18,6 +18,7 @@ mod ports;
 mod postgres;
 mod processes;
 mod proxy;
+mod small_disk;
 mod wait;
 
 pub use busybox_image::BusyboxImage;
@@ -27,7 +28,8 @@ pub use docker_engine::DockerEngine;
 pub use faketime::faketime_library;
 pub use nats::{NatsServer, nats_binaries};
 pub use ports::{free_port, stable_port};
-pub use postgres::{PostgresServer, TestDatabase, preallocate_wal};
+pub use postgres::{PostgresServer, TestDatabase, postgres_program, preallocate_wal};
 pub use processes::{Process, process, processes_of, still_alive};
 pub use proxy::{Link, TcpProxy};
+pub use small_disk::SmallDisk;
 pub use wait::{Condition, wait_for, wait_until};

@@ -31,6 +31,9 @@ const START_ATTEMPTS: usize = 3;
 /// Contains the superuser URL of the server for [`TestDatabase::create`].
 const URL_VARIABLE: &str = "REMUDA_TEST_POSTGRES_URL";
 
+/// The server refuses to run as root; this process may be root.
+const SERVER_USER: &str = "postgres";
+
 /// WAL segments that [`preallocate_wal`] creates: half a minute of writing at full speed.
 const WAL_SEGMENTS: usize = 32;
 
@@ -56,11 +59,9 @@ impl PostgresServer {
     /// Creates a cluster in `directory` and starts its server there. When this process is root, the directory is given
     /// to the user `postgres`, as the server refuses to run as root.
     pub fn start(directory: &Path) -> Result<Self> {
-        let user = if Uid::effective().is_root() { Some("postgres") } else { None };
-        if let Some(name) = user {
-            let account = User::from_name(name)?.context("no user postgres; install PostgreSQL")?;
-            chown(directory, Some(account.uid.as_raw()), Some(account.gid.as_raw()))
-                .with_context(|| format!("cannot give {} to {name}", directory.display()))?;
+        let user = if Uid::effective().is_root() { Some(SERVER_USER) } else { None };
+        if user.is_some() {
+            give_to_postgres(directory)?;
         }
         initialise(directory, user)?;
         let data = DataDirectory { path: directory.to_owned(), user };
@@ -169,6 +170,12 @@ impl Drop for PostgresServer {
     }
 }
 
+fn give_to_postgres(directory: &Path) -> Result<()> {
+    let account = User::from_name(SERVER_USER)?.context("no user postgres; install PostgreSQL")?;
+    chown(directory, Some(account.uid.as_raw()), Some(account.gid.as_raw()))
+        .with_context(|| format!("cannot give {} to {SERVER_USER}", directory.display()))
+}
+
 fn initialise(directory: &Path, user: Option<&str>) -> Result<()> {
     let log = directory.join("initdb.log");
     let output = fs::File::create(&log).context("cannot create the log of initdb")?;
@@ -212,7 +219,7 @@ fn launch(data: &DataDirectory, port: u16) -> Result<Child> {
 }
 
 /// Finds a program of PostgreSQL; on Debian the server programs are not in PATH.
-pub(crate) fn postgres_program(name: &str) -> Result<PathBuf> {
+pub fn postgres_program(name: &str) -> Result<PathBuf> {
     if let Some(program) = find_program(name) {
         return Ok(program);
     }
@@ -256,24 +263,42 @@ fn psql(url: &str, statement: &str) -> Result<()> {
 pub struct TestDatabase {
     server: String,
     name: String,
+    /// Whether it has a tablespace of the same name.
+    has_tablespace: bool,
 }
 
 impl TestDatabase {
     /// Creates a database on the server named by `REMUDA_TEST_POSTGRES_URL`.
     pub fn create() -> Result<Self> {
-        let server = env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()).with_context(|| {
-            format!("{URL_VARIABLE} is not set; run `cargo xtask test`, or `cargo xtask services` and export what it prints")
-        })?;
-        Self::create_on(&server)
+        Self::create_on(&server_url()?)
     }
 
     /// Creates a database on the server of this superuser URL.
     pub fn create_on(server: &str) -> Result<Self> {
-        let name = unique_name();
+        let database = Self { server: server.to_owned(), name: unique_name(), has_tablespace: false };
+        database.create_with("")?;
+        Ok(database)
+    }
+
+    /// Creates a database whose tables and indexes lie in this directory; its write-ahead log remains with the server. When
+    /// this process is root, the directory is given to the user `postgres`.
+    pub fn create_in(directory: &Path) -> Result<Self> {
+        if Uid::effective().is_root() {
+            give_to_postgres(directory)?;
+        }
+        let server = server_url()?;
+        let database = Self { server, name: unique_name(), has_tablespace: true };
+        let (name, location) = (&database.name, directory.display());
+        psql(&database.server, &format!("CREATE TABLESPACE {name} LOCATION '{location}'"))
+            .context("cannot create a tablespace")?;
+        database.create_with(&format!("TABLESPACE {name}"))?;
+        Ok(database)
+    }
+
+    fn create_with(&self, options: &str) -> Result<()> {
         // From template0: copying template1 fails while a client is connected to it.
-        psql(server, &format!("CREATE DATABASE {name} TEMPLATE template0"))
-            .context("cannot create a test database")?;
-        Ok(Self { server: server.to_owned(), name })
+        psql(&self.server, &format!("CREATE DATABASE {} TEMPLATE template0 {options}", self.name))
+            .context("cannot create a test database")
     }
 
     #[must_use]
@@ -289,11 +314,22 @@ impl TestDatabase {
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        if let Err(error) = psql(&self.server, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name))
-        {
-            report(&format!("cannot drop {}: {error:#}", self.name));
+        let name = &self.name;
+        let mut dropped = psql(&self.server, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+        if self.has_tablespace {
+            dropped = dropped.and_then(|()| psql(&self.server, &format!("DROP TABLESPACE {name}")));
+        }
+        if let Err(error) = dropped {
+            report(&format!("cannot drop {name}: {error:#}"));
         }
     }
+}
+
+/// The superuser URL of the server for tests.
+fn server_url() -> Result<String> {
+    env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()).with_context(|| {
+        format!("{URL_VARIABLE} is not set; run `cargo xtask test`, or `cargo xtask services` and export what it prints")
+    })
 }
 
 /// A unique name: several test processes share one server.

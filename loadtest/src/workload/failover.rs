@@ -135,5 +135,5 @@ impl FailoverClient {
 
 /// Whether another attempt or another server may succeed.
 fn is_retryable(code: Code) -> bool {
-    matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Overloaded | Code::Internal)
+    code.is_outage() || matches!(code, Code::DeadlineExceeded | Code::Overloaded | Code::Internal)
 }

@@ -2,46 +2,63 @@
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_domain::error::Result;
+use remuda_domain::{Code, error::Result};
 use remuda_store::Store;
 use remuda_transport::Transport;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-const CHECK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The state of something that a server depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dependency {
+    Up,
+    /// It does not respond.
+    #[default]
+    Down,
+    /// It responds, but has no room on its disk.
+    Full,
+}
 
 /// The health of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// The store responds.
-    pub store: bool,
-    /// The transport responds.
-    pub transport: bool,
+    pub store: Dependency,
+    pub transport: Dependency,
     /// The server is shutting down.
     pub draining: bool,
 }
 
 impl Health {
     fn serving(self) -> ServingStatus {
-        let healthy = self.store && self.transport && !self.draining;
-        if healthy { ServingStatus::Serving } else { ServingStatus::NotServing }
+        if self.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing }
+    }
+
+    /// Whether the server can serve requests.
+    #[must_use]
+    pub fn is_ready(self) -> bool {
+        !self.draining && self.store == Dependency::Up && self.transport == Dependency::Up
     }
 }
 
-async fn responds(name: &str, ping: impl Future<Output = Result<()>>) -> bool {
-    match timeout(PING_TIMEOUT, ping).await {
-        Ok(Ok(())) => true,
-        Ok(Err(error)) => {
-            tracing::warn!(error = error.chain(), "the {name} does not respond");
-            false
-        }
-        Err(_) => {
-            tracing::warn!("the {name} does not respond within {PING_TIMEOUT:?}");
-            false
-        }
+/// Checks a dependency. Logs changes from the state `before`.
+async fn check(name: &str, before: Dependency, ping: impl Future<Output = Result<()>>) -> Dependency {
+    let (now, problem) = match timeout(PING_TIMEOUT, ping).await {
+        Ok(Ok(())) => (Dependency::Up, String::new()),
+        Ok(Err(error)) if error.code() == Code::StorageFull => (Dependency::Full, error.chain()),
+        Ok(Err(error)) => (Dependency::Down, error.chain()),
+        Err(_) => (Dependency::Down, format!("no response within {PING_TIMEOUT:?}")),
+    };
+    match now {
+        _ if now == before => {}
+        Dependency::Up => tracing::info!("the {name} responds"),
+        Dependency::Down => tracing::warn!(error = problem, "the {name} does not respond"),
+        Dependency::Full => tracing::warn!(error = problem, "the {name} has no room on its disk"),
     }
+    now
 }
 
 /// Checks the store and the transport and publishes the result to gRPC and HTTP. Ends after it has published `stop`.
@@ -53,10 +70,13 @@ pub async fn report_health(
     stop: CancellationToken,
 ) {
     loop {
-        let (store, transport) =
-            tokio::join!(responds("store", store.ping()), responds("transport", transport.ping()));
+        let before = *health.borrow();
+        let (store, transport) = tokio::join!(
+            check("store", before.store, store.ping()),
+            check("transport", before.transport, transport.ping())
+        );
         let now = Health { store, transport, draining: stop.is_cancelled() };
-        if *health.borrow() != now {
+        if before != now {
             health.send_replace(now);
         }
         reporter.set_service_status("", now.serving()).await;

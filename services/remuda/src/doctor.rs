@@ -108,6 +108,7 @@ async fn run_checks(loaded: &LoadedConfig, mode: Mode) -> Vec<Check> {
     let config = &loaded.config;
     let mut checks = vec![machine::configuration(loaded)];
     checks.extend(machine::directories(config, mode));
+    checks.push(machine::file_modes(config, mode));
     checks.push(machine::open_files(config, mode));
     // These wait for other processes, so run them concurrently.
     let (store, workspaces, clock, nats, docker, ports) = tokio::join!(

@@ -75,7 +75,7 @@ pub(crate) async fn execute(command: KeysCommand, config: &Config, output: Outpu
         let directory =
             config.data_directory().map_err(|error| Error::invalid("data_dir", error.to_string()))?;
         let failed = |error| Error::invalid("data_dir", "cannot be created").with_source(error);
-        std::fs::create_dir_all(directory).map_err(failed)?;
+        remuda_roots::create_private_directory(directory).map_err(failed)?;
         remuda_store::migrate(&options).await?;
     }
     let store = remuda_store::connect(&options).await?;

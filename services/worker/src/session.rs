@@ -318,7 +318,7 @@ impl SessionServer {
             return Err(Error::internal("the commit batch is empty"));
         };
         first.commit.prefetch = wanted;
-        let rejected = |error: &Error| !matches!(error.code(), Code::OwnershipLost | Code::Unavailable);
+        let rejected = |error: &Error| error.code() != Code::OwnershipLost && !error.code().is_outage();
         if !others.is_empty() {
             let behind = others.iter().map(|ended_run| ended_run.commit.clone()).collect();
             let together = Commit { id: CommitId::new(), successors: behind, ..first.commit.clone() };

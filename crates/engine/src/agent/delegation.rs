@@ -346,7 +346,7 @@ fn ended_event(call: ToolCallId, child: &Child, state: RunState) -> EventBody {
 
 /// Whether an error fails the run or its worker, rather than the call.
 fn is_run_error(error: &Error) -> bool {
-    matches!(error.code(), Code::OwnershipLost | Code::Internal | Code::Unavailable)
+    matches!(error.code(), Code::OwnershipLost | Code::Internal) || error.code().is_outage()
 }
 
 fn title(arguments: &DelegateArguments) -> String {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     error::db,
     row_writes::{MessageWrite, StepWrite},
-    rows::{HeadRow, HeadRunRow, KeyedRun, StepRow, WorkerLeaseRow},
+    rows::{HeadRow, HeadRunRow, KeyedRun, RunRow, StepRow, WorkerLeaseRow},
     time::DbTime,
 };
 
@@ -117,6 +117,15 @@ pub(crate) async fn write_connection(writer: &Writer) -> Result<PoolConnection<D
     writer.acquire().await.map_err(db)
 }
 
+/// Fails if the database cannot grow: extends a table that is gone afterwards.
+pub(crate) async fn find_room(writer: &Writer) -> Result<()> {
+    let mut tx = begin(writer).await?;
+    let grow = "CREATE TEMP TABLE remuda_room ON COMMIT DROP AS \
+        SELECT repeat('x', 1000) FROM generate_series(1, 250)";
+    query(grow).execute(&mut *tx).await.map_err(db)?;
+    tx.commit().await.map_err(db)
+}
+
 /// For migrations: they may take long and wait for each other.
 pub(crate) async fn lift_time_limits(connection: &mut Connection) -> Result<()> {
     for limit in ["SET statement_timeout = 0", "SET lock_timeout = 0"] {
@@ -199,6 +208,25 @@ pub(crate) async fn insert_keys(
 }
 
 /// Loads the first unfinished run of each session.
+/// Reads those of these runs, each with a tenant, that belong to their tenant.
+pub(crate) async fn runs_of_tenants(
+    connection: &mut Connection,
+    keys: &[(Uuid, Uuid)],
+) -> Result<Vec<RunRow>> {
+    let (runs, tenants): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
+    query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        " FROM unnest($1, $2) k (id, tenant_id) JOIN runs r ON r.id = k.id AND r.tenant_id = k.tenant_id \
+         JOIN sessions s ON s.id = r.session_id"
+    ))
+    .bind(runs)
+    .bind(tenants)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
+}
+
 pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {
     query_as(concat!(
         "SELECT ",

@@ -450,6 +450,6 @@ impl Fleet for SqlStore {
 
     async fn ping(&self) -> Result<()> {
         query("SELECT 1").execute(&self.context.reader).await.map_err(db)?;
-        Ok(())
+        self.context.disk_room.check(dialect::find_room(&self.context.writer)).await
     }
 }

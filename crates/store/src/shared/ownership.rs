@@ -23,11 +23,13 @@ use crate::{Claim, Commit, Committed, Ownership, SessionChange, error::db, rows:
 #[async_trait]
 impl Ownership for SqlStore {
     async fn claim(&self, tenant: TenantId, session: SessionId, worker: WorkerId) -> Result<Claim> {
-        self.coalescers.claims.call(ClaimRequest { tenant, session, worker }).await
+        let claim = self.coalescers.claims.call(ClaimRequest { tenant, session, worker }).await;
+        self.context.disk_room.observe(claim)
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.context.meters.count_fenced(self.coalescers.commits.call(commit).await)
+        let committed = self.context.disk_room.observe(self.coalescers.commits.call(commit).await);
+        self.context.meters.count_fenced(committed)
     }
 
     async fn release(&self, fence: Fence) -> Result<SessionChange> {

@@ -46,21 +46,9 @@ pub(super) async fn check_exists(connection: &mut Connection, tenant: TenantId, 
     found.map(|_| ()).ok_or_else(run_not_found)
 }
 
-async fn load_rows(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<RunRow>> {
-    let sql = format!(
-        concat!(
-            "SELECT ",
-            run_columns!(),
-            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id {among}"
-        ),
-        among = AMONG_1
-    );
-    query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
-}
-
 async fn load_row(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<RunRow> {
-    let found = load_rows(connection, &[run.as_uuid()]).await?.pop();
-    found.filter(|row| row.tenant_id == tenant.as_uuid()).ok_or_else(run_not_found)
+    let found = dialect::runs_of_tenants(connection, &[(run.as_uuid(), tenant.as_uuid())]).await?.pop();
+    found.ok_or_else(run_not_found)
 }
 
 /// The steps of one run, in order.
@@ -97,13 +85,14 @@ async fn with_stored_steps(
 
 /// Loads a run with its outcomes.
 pub(super) async fn load(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Run> {
-    let found = load_all(connection, &[run.as_uuid()]).await?.remove(&run.as_uuid());
-    found.filter(|run| run.tenant == tenant).ok_or_else(run_not_found)
+    let found = load_all(connection, &[(run.as_uuid(), tenant.as_uuid())]).await?.remove(&run.as_uuid());
+    found.ok_or_else(run_not_found)
 }
 
-/// Loads the existing runs with their outcomes. The caller checks their tenants.
-async fn load_all(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<Uuid, Run>> {
-    let rows = load_rows(connection, runs).await?;
+/// Loads the runs that belong to the named tenants, with their outcomes. Nothing is read of other tenants' runs, so that
+/// they take no longer than runs that do not exist.
+async fn load_all(connection: &mut Connection, keys: &[(Uuid, Uuid)]) -> Result<HashMap<Uuid, Run>> {
+    let rows = dialect::runs_of_tenants(connection, keys).await?;
     let last: HashMap<Uuid, Vec<Step>> =
         rows.iter().map(|row| Ok((row.id, row.last_steps()?))).collect::<Result<_>>()?;
     let runs = with_budgets(connection, rows).await?;
@@ -132,10 +121,11 @@ pub(crate) struct RunRead {
 
 /// Reads runs for many callers at once.
 pub(crate) async fn read_runs(connection: &mut Connection, batch: &[RunRead]) -> Result<Vec<Result<Run>>> {
-    let mut ids: Vec<Uuid> = batch.iter().map(|read| read.run.as_uuid()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let found = load_all(connection, &ids).await?;
+    let mut keys: Vec<(Uuid, Uuid)> =
+        batch.iter().map(|read| (read.run.as_uuid(), read.tenant.as_uuid())).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let found = load_all(connection, &keys).await?;
     let answer = |read: &RunRead| {
         let run = found.get(&read.run.as_uuid()).filter(|run| run.tenant == read.tenant);
         run.cloned().ok_or_else(run_not_found)
@@ -289,7 +279,7 @@ impl Runs for SqlStore {
                 async move { retry_on_conflict(|| submit::submit_interrupting(&context, &run)).await };
             return self.run_to_completion(submit).await;
         }
-        self.coalescers.submits.call(run).await
+        self.context.disk_room.observe(self.coalescers.submits.call(run).await)
     }
 
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run> {

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     Claim, Commit, Committed, Counts, NewRun, Options, SharedCache, SlotProvider, Submitted,
     coalesce::Coalescer,
+    disk_room::DiskRoom,
     error::json,
     meters::{Meters, MetricUpdates},
     pending_counters::PendingCounters,
@@ -49,6 +50,7 @@ pub(crate) struct Context {
     pub(crate) runnable_queue: Arc<SharedCache<RunnableQueue>>,
     /// Free slots of workers.
     pub(crate) slots: Arc<dyn SlotProvider>,
+    pub(crate) disk_room: Arc<DiskRoom>,
 }
 
 impl Context {
@@ -63,6 +65,7 @@ impl Context {
             counters: Arc::default(),
             runnable_queue: Arc::default(),
             slots: Arc::clone(&options.slots),
+            disk_room: Arc::default(),
         }
     }
 }
@@ -127,7 +130,8 @@ impl SqlStore {
         let task: BoxFuture<'static, ()> =
             Box::pin(async move { drop(done.send(change.await)) }.in_current_span());
         self.tracker.spawn(task);
-        result.await.map_err(|error| Error::internal("store task aborted").with_source(error))?
+        let done = result.await.map_err(|error| Error::internal("store task aborted").with_source(error))?;
+        self.context.disk_room.observe(done)
     }
 
     /// Flushes the counters in the background, so that a lease renewal does not wait for it.

@@ -10,21 +10,17 @@ use remuda_domain::{
     step::{self, Step},
 };
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, QueryBuilder, query_as};
+use sqlx::QueryBuilder;
 use uuid::Uuid;
 
 use super::{
     descendants,
-    dialect::{self, AMONG_1, Connection, Db, id_list},
+    dialect::{self, Connection, Db},
     park, runs, sessions,
     store::SqlStore,
     totals,
 };
-use crate::{
-    CancelledRuns, ChildReport, SessionChange, Sessions, Trees,
-    error::db,
-    rows::{RunRow, SessionRow},
-};
+use crate::{CancelledRuns, ChildReport, SessionChange, Sessions, Trees, error::db, rows::SessionRow};
 
 /// Longer answers are truncated for the parent.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
@@ -34,22 +30,11 @@ async fn load_reports(
     tenant: TenantId,
     ids: &[Uuid],
 ) -> Result<Vec<ChildReport>> {
-    let sql = format!(
-        concat!(
-            "SELECT ",
-            run_columns!(),
-            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id {among}"
-        ),
-        among = AMONG_1
-    );
-    let rows: Vec<RunRow> =
-        query_as(AssertSqlSafe(sql)).bind(id_list(ids)?).fetch_all(&mut *connection).await.map_err(db)?;
+    let keys: Vec<(Uuid, Uuid)> = ids.iter().map(|id| (*id, tenant.as_uuid())).collect();
+    let rows = dialect::runs_of_tenants(connection, &keys).await?;
     let mut reports = Vec::with_capacity(rows.len());
     for row in rows {
         let run = row.clone().into_run()?;
-        if run.tenant != tenant {
-            continue;
-        }
         let mut answer = None;
         if run.state.is_terminal() {
             answer = child_answer(&runs::steps_of(connection, &row).await?);

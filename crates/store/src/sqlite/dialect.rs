@@ -4,19 +4,25 @@
 //! statements of the hot path therefore take their rows as one JSON array. The others are rare and write one row at a
 //! time.
 
-use std::{str::FromStr, time::Duration};
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::Path,
+    str::FromStr,
+    time::Duration,
+};
 
-use remuda_domain::error::Result;
+use remuda_domain::{Error, error::Result};
 use sqlx::{
-    SqliteConnection, SqlitePool, Transaction, query, query_as, query_scalar,
+    Connection as _, SqliteConnection, SqlitePool, Transaction, query, query_as, query_scalar,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use uuid::Uuid;
 
 use crate::{
-    error::{db, json},
+    error::{db, json, storage_corrupt, storage_full},
     row_writes::{MessageWrite, StepWrite},
-    rows::{HeadRow, HeadRunRow, KeyedRun, StepRow, WorkerLeaseRow},
+    rows::{HeadRow, HeadRunRow, KeyedRun, RunRow, StepRow, WorkerLeaseRow},
     time::DbTime,
 };
 
@@ -67,6 +73,10 @@ pub(super) const PRAGMAS: [(&str, &str); 3] = [
 const READER_CACHE: &str = "-8192";
 /// How long a connection waits for another writer.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest database that is checked for damage at every start.
+const MAX_CHECKED: u64 = 64 << 20;
+/// The disk counts as full while it has no room for this many bytes.
+const ROOM: usize = 256 << 10;
 
 /// Opens a pool with one writer and a pool of readers. SQLite allows one writer, and queueing for it is faster than
 /// retrying.
@@ -81,7 +91,14 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
     let options = PRAGMAS.into_iter().fold(options, |options, (name, value)| options.pragma(name, value));
     // A local file needs no connection test before each use.
     let pool = SqlitePoolOptions::new().test_before_acquire(false);
-    let writer = pool.clone().max_connections(1).connect_with(options.clone()).await?;
+    // When the disk is full, SQLite ends the transaction by itself, but the driver still counts it as open, and begins
+    // no other one on this connection. Dropped transactions were rolled back when the connection was returned.
+    let writer = pool
+        .clone()
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+        .max_connections(1)
+        .connect_with(options.clone())
+        .await?;
     let readers = pool
         .max_connections(max_connections)
         .connect_with(
@@ -92,6 +109,47 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
         )
         .await?;
     Ok((writer, readers))
+}
+
+/// Fails if the database is damaged. Checks small databases only: that takes no longer than some tens of milliseconds.
+pub(crate) async fn check_integrity(pool: &DbPool) -> Result<()> {
+    let size = fs::metadata(pool.connect_options().get_filename()).map_or(0, |metadata| metadata.len());
+    if size > MAX_CHECKED {
+        return Ok(());
+    }
+    let problems: String = query_scalar("PRAGMA quick_check(1)").fetch_one(pool).await.map_err(db)?;
+    if problems == "ok" { Ok(()) } else { Err(storage_corrupt(problems)) }
+}
+
+/// Fails if there is no room for small transactions: fills a file beside the database, and writes to the database.
+pub(crate) async fn find_room(writer: &Writer) -> Result<()> {
+    if let Some(pool) = writer_pool(writer) {
+        let path = pool.connect_options().get_filename().with_extension("room");
+        let filled = tokio::task::spawn_blocking(move || fill(&path)).await;
+        match filled.map_err(|error| Error::internal("the test of the disk panicked").with_source(error))? {
+            Err(error) if is_disk_full(&error) => return Err(storage_full(error)),
+            filled => {
+                filled.map_err(|error| Error::unavailable("the disk cannot be written").with_source(error))?
+            }
+        }
+    }
+    let mut tx = begin(writer).await?;
+    query("UPDATE tally SET id = id WHERE id = 1").execute(&mut *tx).await.map_err(db)?;
+    tx.commit().await.map_err(db)
+}
+
+/// Writes a file and removes it. One that a killed process left behind is overwritten.
+fn fill(path: &Path) -> io::Result<()> {
+    let filled = File::create(path).and_then(|mut file| {
+        file.write_all(&[0; ROOM])?;
+        file.sync_all()
+    });
+    fs::remove_file(path)?;
+    filled
+}
+
+fn is_disk_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Begins a read-only transaction on one snapshot.
@@ -165,6 +223,24 @@ pub(crate) async fn insert_keys(
         inserted += done.rows_affected();
     }
     Ok(inserted)
+}
+
+/// Reads those of these runs, each with a tenant, that belong to their tenant.
+pub(crate) async fn runs_of_tenants(
+    connection: &mut Connection,
+    keys: &[(Uuid, Uuid)],
+) -> Result<Vec<RunRow>> {
+    let keys: Vec<(String, String)> = keys.iter().map(|(run, tenant)| (hex(*run), hex(*tenant))).collect();
+    query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        " FROM json_each($1) k CROSS JOIN runs r ON r.id = unhex(k.value ->> 0) AND r.tenant_id = unhex(k.value ->> 1) \
+         JOIN sessions s ON s.id = r.session_id"
+    ))
+    .bind(json(&keys)?)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
 }
 
 pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     Claim, Commit, Committed, NewRun, Submitted,
+    error::raw_sqlite,
     row_writes::Chunk,
     rows::{HeadRunRow, RunRow},
     time::now,
@@ -41,25 +42,21 @@ pub(super) struct FastPath {
     connection: Connection,
 }
 
-/// A failed statement ends the flush, and all requests take the regular path.
-fn statement_failed(error: rusqlite::Error) -> Error {
-    Error::internal("the database rejected a statement").with_source(error)
-}
-
 impl FastPath {
     pub(super) fn open(context: &Context) -> Result<Self> {
-        Ok(Self { connection: open(context).map_err(statement_failed)? })
+        Ok(Self { connection: open(context).map_err(raw_sqlite)? })
     }
 
     /// Runs a WAL checkpoint that does not wait for readers.
     pub(super) fn checkpoint(&self) -> Result<()> {
-        self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(statement_failed)
+        self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(raw_sqlite)
     }
 
-    /// Handles the small requests of a batch in one transaction. On failure, nothing was written.
+    /// Handles the small requests of a batch in one transaction. On failure, nothing was written: unless the disk is
+    /// full, all requests take the regular path.
     pub(super) fn flush(&mut self, context: &Context, batch: &FlushBatch) -> Result<Answers> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = transaction.map_err(statement_failed)?;
+        let transaction = transaction.map_err(raw_sqlite)?;
         let mut flush = Flush::new(context, &transaction);
         let mut submits = Vec::with_capacity(batch.submits.requests.len());
         for request in batch.submits.requests.iter() {
@@ -82,7 +79,7 @@ impl FastPath {
         }
         let submits = submits.into_iter().map(|answer| flush.submitted(answer)).collect::<Result<_>>()?;
         let post_commit = flush.write()?;
-        transaction.commit().map_err(statement_failed)?;
+        transaction.commit().map_err(raw_sqlite)?;
         slot_grants.into_iter().for_each(SlotGrant::deliver);
         Ok(Answers { submits, commits, claims, post_commit })
     }
@@ -152,7 +149,7 @@ impl<'a> Flush<'a> {
     /// Reads a session unless this flush has read it. Returns whether it exists.
     fn read(&mut self, session: Uuid) -> Result<bool> {
         let Entry::Vacant(vacant) = self.sessions.entry(session) else { return Ok(true) };
-        let Some((head, peeked)) = peek::session(self.connection, session).map_err(statement_failed)? else {
+        let Some((head, peeked)) = peek::session(self.connection, session).map_err(raw_sqlite)? else {
             return Ok(false);
         };
         self.locked.heads.insert(session, head.into_head_with_owner()?);
@@ -191,7 +188,7 @@ impl<'a> Flush<'a> {
 
     fn insert_runs(&mut self) -> Result<()> {
         for run in &self.writes.runs[self.inserted..] {
-            apply::write_raw(self.connection, run).map_err(statement_failed)?;
+            apply::write_raw(self.connection, run).map_err(raw_sqlite)?;
         }
         self.inserted = self.writes.runs.len();
         Ok(())
@@ -218,7 +215,7 @@ impl<'a> Flush<'a> {
                 let prefetch = usize::try_from(commit.prefetch.min(successors::MAX_PREFETCH)).unwrap_or(0);
                 let count = successor_count + 1 + prefetch;
                 peek::queued_runs(self.connection, session, commit.run.as_uuid(), count)
-                    .map_err(statement_failed)?
+                    .map_err(raw_sqlite)?
             }
         };
         if !queued.iter().take(successor_count + 1).all(RunRow::is_untouched) {
@@ -254,7 +251,7 @@ impl<'a> Flush<'a> {
         if !is_meant || !placement::can_be_granted(locked, settings) {
             return Ok(None);
         }
-        let first = peek::queued_runs(self.connection, session, Uuid::nil(), 1).map_err(statement_failed)?;
+        let first = peek::queued_runs(self.connection, session, Uuid::nil(), 1).map_err(raw_sqlite)?;
         let Some(first) = first.into_iter().next().filter(RunRow::is_untouched) else { return Ok(None) };
         let granted =
             placement::grant_to(request.worker, first.into_run()?, locked, settings, self.locked.at)?;
@@ -285,20 +282,20 @@ impl<'a> Flush<'a> {
             return Err(Error::internal("the fast path collected rows that it does not write"));
         }
         for label in &self.writes.labels {
-            apply::write_raw(self.connection, label).map_err(statement_failed)?;
+            apply::write_raw(self.connection, label).map_err(raw_sqlite)?;
         }
         for run in &self.writes.finished {
-            apply::write_raw(self.connection, run).map_err(statement_failed)?;
+            apply::write_raw(self.connection, run).map_err(raw_sqlite)?;
         }
         for chunk in std::mem::take(&mut self.writes.chunks) {
             let session = self.sessions.get_mut(&chunk.session_id);
             let session =
                 session.ok_or_else(|| Error::internal("events of a session that this flush has not read"))?;
-            append(self.connection, chunk, session).map_err(statement_failed)?;
+            append(self.connection, chunk, session).map_err(raw_sqlite)?;
         }
         for head in &mut self.writes.heads {
             head.last_chunk = self.sessions.get(&head.id).and_then(|session| session.last_chunk);
-            apply::write_raw(self.connection, &*head).map_err(statement_failed)?;
+            apply::write_raw(self.connection, &*head).map_err(raw_sqlite)?;
         }
         Ok(self.writes.post_commit())
     }
@@ -317,7 +314,7 @@ impl Leases<'_> {
         let pool = match self.known.entry(worker) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => {
-                let lease = peek::lease(self.connection, worker.as_uuid()).map_err(statement_failed)?;
+                let lease = peek::lease(self.connection, worker.as_uuid()).map_err(raw_sqlite)?;
                 let live = lease.filter(|it| matches!(it.lease.owner(), Owner::Alive { .. }));
                 unknown.insert(live.map(|it| it.pool))
             }

@@ -7,7 +7,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt as _;
-use remuda_domain::{Error, Run, error::Result};
+use remuda_domain::{Code, Error, Run, error::Result};
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
@@ -150,13 +150,17 @@ impl FlushThread {
         match flushed.unwrap_or_else(|_| Err(Error::internal("flush panicked"))) {
             Ok(answers) => answers.deliver(batch, &self.context),
             Err(error) => {
+                // The connection may have an open transaction.
+                self.fast_path = None;
+                if error.code() == Code::StorageFull {
+                    tracing::warn!(error = error.chain(), requests = batch.count(), "flush failed");
+                    return batch.fail(&error);
+                }
                 tracing::warn!(
                     error = error.chain(),
                     requests = batch.count(),
                     "fast path failed; falling back to the regular path"
                 );
-                // The connection may have an open transaction.
-                self.fast_path = None;
                 batch
             }
         }
@@ -169,7 +173,11 @@ async fn flush_or_fail(context: &Context, batch: FlushBatch) {
         Ok(answers) => batch.answer(answers),
         Err(error) => {
             tracing::warn!(error = error.chain(), requests = batch.count(), "flush failed");
-            batch.flush_each_kind(context).await;
+            if error.code() == Code::StorageFull {
+                batch.fail(&error);
+            } else {
+                batch.flush_each_kind(context).await;
+            }
         }
     }
 }
@@ -202,6 +210,15 @@ async fn flush(context: &Context, batch: &FlushBatch) -> Result<FlushAnswers> {
 impl FlushBatch {
     pub(super) fn count(&self) -> usize {
         self.submits.requests.len() + self.claims.requests.len() + self.commits.requests.len()
+    }
+
+    /// Fails all requests. Returns what is left: nothing.
+    fn fail(self, error: &Error) -> Self {
+        Self {
+            submits: self.submits.fail(error),
+            claims: self.claims.fail(error),
+            commits: self.commits.fail(error),
+        }
     }
 
     fn answer(self, answers: FlushAnswers) {

@@ -77,7 +77,8 @@ pub trait Fleet {
     async fn record_task(&self, round: &TaskRound) -> Result<()>;
     /// Lists background tasks by name.
     async fn list_tasks(&self) -> Result<Vec<TaskStatus>>;
-    /// Returns once the database has answered.
+    /// Returns once the database has answered. Fails with `storage_full` from a write that found the disk full until there
+    /// is room again.
     async fn ping(&self) -> Result<()>;
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt::Debug,
+    path::{Path, PathBuf},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -41,6 +42,8 @@ pub(crate) const SHORT_LEASE: Duration = Duration::from_millis(400);
 pub(crate) enum TestDb {
     Directory(TempDir),
     Database(TestDatabase),
+    /// A directory that the test owns.
+    Existing(PathBuf),
 }
 
 impl TestDb {
@@ -54,11 +57,16 @@ impl TestDb {
 
     pub(crate) fn options(&self) -> Options {
         let url = match self {
-            Self::Directory(directory) => format!("sqlite:{}", directory.path().join("remuda.db").display()),
+            Self::Directory(directory) => sqlite_url(directory.path()),
+            Self::Existing(directory) => sqlite_url(directory),
             Self::Database(database) => database.url(),
         };
         Options { connect_timeout: PATIENCE, ..Options::new(url) }
     }
+}
+
+fn sqlite_url(directory: &Path) -> String {
+    format!("sqlite:{}", directory.join("remuda.db").display())
 }
 
 /// The slot provider of a test, which may be set after the store is open. A test retires it by dropping it.
@@ -95,10 +103,15 @@ impl Fixture {
         Self::on(TestDb::postgres()?).await
     }
 
-    async fn on(database: TestDb) -> Result<Self> {
+    pub(crate) async fn on(database: TestDb) -> Result<Self> {
+        migrate(&database.options()).await?;
+        Self::existing(database).await
+    }
+
+    /// On a database that has been migrated.
+    pub(crate) async fn existing(database: TestDb) -> Result<Self> {
         let slots = TestSlots::default();
         let options = Options { slots: Arc::new(slots.clone()), ..database.options() };
-        migrate(&options).await?;
         let store = connect(&options).await?;
         let (tenant, workspace) = tenant(&*store, "acme").await?;
         Ok(Self { store, tenant, workspace, slots, database })

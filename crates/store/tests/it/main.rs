@@ -4,6 +4,7 @@
 //! [`store_suite!`] generates one test per backend. PostgreSQL is the server in `REMUDA_TEST_POSTGRES_URL`.
 
 mod approvals;
+mod backup;
 mod budgets;
 mod bus_keys;
 mod cancel;
@@ -15,6 +16,8 @@ mod descendants;
 mod events;
 mod fixture;
 mod fleet;
+mod foreign_ids;
+mod full_disk;
 mod golden;
 mod identity;
 mod labels;
@@ -73,6 +76,8 @@ store_suite! {
         deleting_a_session_deletes_all_its_rows,
         session_requires_a_workspace_of_its_tenant, update_changes_only_the_given_fields,
         model_is_locked_after_the_first_run;
+    foreign_ids: foreign_run_takes_no_longer_than_an_unknown_one;
+    backup: changed_or_missing_migration_is_refused;
     workspaces: workspace_is_found_by_name_and_can_be_used, workspace_names_are_unique_per_tenant,
         workspaces_are_listed_by_name, workspaces_of_all_tenants_are_listed_for_operators;
     messages: messages_are_listed_in_commit_order, message_contents_survive_a_round_trip,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Http;
-use crate::health::Health;
+use crate::health::{self, Health};
 
 /// Returns version, mode and tools of this server.
 #[utoipa::path(get, path = "", tag = "meta", operation_id = "get_server_info",
@@ -35,7 +35,7 @@ struct Readiness {
 struct Dependency {
     /// `store` or `transport`.
     name: &'static str,
-    /// `up` or `down`.
+    /// `up`, `down`, or `full` if it responds but has no room on its disk.
     status: &'static str,
 }
 
@@ -45,19 +45,23 @@ async fn healthz() -> Json<Alive> {
     Json(Alive { status: "ok" })
 }
 
-/// Readiness: the store and the transport respond, and the server is not shutting down.
+/// Readiness: the store and the transport respond, the store has room for writes, and the server is not shutting down.
 #[utoipa::path(get, path = "/readyz", tag = "meta", operation_id = "readyz",
-    responses((status = 200, body = Readiness), (status = 503, body = Readiness, description = "A dependency does not respond, or the server is shutting down.")))]
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness, description = "A dependency does not respond or has no room, or the server is shutting down.")))]
 async fn readyz(State(health): State<watch::Receiver<Health>>) -> (StatusCode, Json<Readiness>) {
     let now = *health.borrow();
-    let status = |up| if up { "up" } else { "down" };
+    let status = |dependency| match dependency {
+        health::Dependency::Up => "up",
+        health::Dependency::Down => "down",
+        health::Dependency::Full => "full",
+    };
     let dependencies = vec![
         Dependency { name: "store", status: status(now.store) },
         Dependency { name: "transport", status: status(now.transport) },
     ];
     let (code, status) = match now {
         Health { draining: true, .. } => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        Health { store: true, transport: true, .. } => (StatusCode::OK, "ready"),
+        ready if ready.is_ready() => (StatusCode::OK, "ready"),
         Health { .. } => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
     };
     (code, Json(Readiness { status, dependencies }))

@@ -70,7 +70,9 @@ impl From<&Error> for Exit {
             Code::InvalidArgument | Code::TooLarge | Code::UnknownTool | Code::CursorOutOfRange => {
                 Self::BadInput
             }
-            Code::Unavailable | Code::Overloaded | Code::DeadlineExceeded => Self::Unavailable,
+            Code::Unavailable | Code::StorageFull | Code::Overloaded | Code::DeadlineExceeded => {
+                Self::Unavailable
+            }
             Code::SessionNotFound
             | Code::RunNotFound
             | Code::WorkspaceNotFound

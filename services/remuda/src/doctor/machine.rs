@@ -11,8 +11,9 @@ use nix::sys::{
     statvfs::statvfs,
 };
 use remuda_config::{Config, LoadedConfig, Origin};
+use remuda_roots::Exposed;
 
-use super::{Check, Mode};
+use super::{Check, Mode, services::sqlite_path};
 
 const MIB: u64 = 1024 * 1024;
 const LOW_SPACE: u64 = 1024 * MIB;
@@ -79,6 +80,48 @@ pub(super) fn directories(config: &Config, mode: Mode) -> Vec<Check> {
         }
     }
     checks
+}
+
+/// Reports data that other users of this machine may read.
+pub(super) fn file_modes(config: &Config, mode: Mode) -> Check {
+    const NAME: &str = "file modes";
+    let mut paths = vec![config.workspaces.root.clone()];
+    if mode == Mode::Embedded {
+        paths.push(config.data_dir.clone());
+        paths.extend(
+            config
+                .embedded_store_url()
+                .ok()
+                .and_then(|url| database_files(url.expose()))
+                .into_iter()
+                .flatten(),
+        );
+    }
+    let exposed: Vec<Exposed> = paths.iter().filter_map(|path| remuda_roots::exposed(path)).collect();
+    if exposed.is_empty() {
+        return Check::ok(NAME, "data is for this user alone");
+    }
+    let list = |show: fn(&Exposed) -> String| exposed.iter().map(show).collect::<Vec<String>>().join(", ");
+    let found = list(|it| format!("{} has the mode {:04o}", it.path.display(), it.mode));
+    let paths = list(|it| it.path.display().to_string()).replace(", ", " ");
+    Check::warning(
+        NAME,
+        format!("other users of this machine may read data: {found}"),
+        format!(
+            "run `chmod go= {paths}`, unless it is shared on purpose; a start does so if nobody else may write there"
+        ),
+    )
+}
+
+/// The files of an SQLite database.
+fn database_files(url: &str) -> Option<[PathBuf; 3]> {
+    let path = sqlite_path(url)?;
+    let beside = |suffix: &str| {
+        let mut name = path.clone().into_os_string();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    Some([beside(""), beside("-wal"), beside("-shm")])
 }
 
 fn directory(name: &'static str, path: &Path, key: &str) -> Check {

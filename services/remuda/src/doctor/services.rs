@@ -107,7 +107,7 @@ pub(super) fn existing_store(config: &Config, mode: Mode) -> Option<Options> {
 }
 
 /// The file of a `sqlite:` URL.
-fn sqlite_path(url: &str) -> Option<PathBuf> {
+pub(super) fn sqlite_path(url: &str) -> Option<PathBuf> {
     let options = url.starts_with("sqlite:").then(|| SqliteConnectOptions::from_str(url).ok())??;
     Some(options.get_filename().to_owned())
 }

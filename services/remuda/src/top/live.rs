@@ -232,5 +232,6 @@ impl<'a> LiveView<'a> {
 
 /// Whether a retry may succeed.
 pub(super) fn is_transient(error: &Error) -> bool {
-    matches!(error.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Internal | Code::Overloaded)
+    error.code().is_outage()
+        || matches!(error.code(), Code::DeadlineExceeded | Code::Internal | Code::Overloaded)
 }

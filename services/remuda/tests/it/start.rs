@@ -80,7 +80,10 @@ async fn non_database_file_is_refused_and_left_unchanged() {
     let directory = data.path().to_str().unwrap();
     let arguments = ["dev", "--listen", "127.0.0.1:0", "--data-dir", directory, "--json"];
     let refused = CommandOutput::run(&arguments, &[]).await;
-    assert_eq!((refused.code, refused.error().1.as_str()), (2, "store.url"), "{}", refused.stderr);
+    let (code, field) = refused.error();
+    assert_eq!((code.as_str(), field.as_str()), ("storage_corrupt", "store.url"), "{}", refused.stderr);
+    assert_ne!(refused.code, 0);
+    assert!(refused.stderr.contains("docs/backup.md"), "{}", refused.stderr);
     assert!(!refused.stderr.contains("waiting for"), "it waited for a usable database: {}", refused.stderr);
     let kept = fs::read(data.path().join("remuda.db")).unwrap();
     assert!(kept.starts_with(b"this is no database"), "the file was changed");
@@ -184,4 +187,35 @@ async fn require_keys_applies_on_loopback() {
     assert_eq!(created.code, 0, "{}", created.stderr);
     let secret = created.documents()[0]["secret"].as_str().unwrap().to_owned();
     assert_eq!(cli.with_key(&secret).run(&["run", "--tool", "noop"]).await.code, 0);
+}
+
+#[tokio::test]
+async fn required_hardening_without_bubblewrap_refuses_to_start_where_local_commands_are_allowed() {
+    let directory = temporary_directory();
+    let policy = directory.path().join("policy.toml");
+    let data = directory.path().join("data");
+    let start = async |backends: &str| {
+        fs::write(&policy, format!("[default]\nbackends = [{backends}]\n")).unwrap();
+        let mut arguments =
+            vec!["dev", "--listen", "127.0.0.1:0", "--json", "--data-dir", data.to_str().unwrap()];
+        let policy = format!("sandbox.policy_file={}", policy.display());
+        arguments.extend(["--set", "sandbox.hardening=required", "--set", &policy]);
+        // No directory of this path has bubblewrap.
+        CommandOutput::run(&arguments, &variables(&[("PATH", "/nonexistent")])).await
+    };
+    for backends in ["'local'", "'docker', 'local'"] {
+        let refused = start(backends).await;
+        assert_eq!(
+            (refused.code, refused.error()),
+            (3, ("unavailable".to_owned(), "sandbox.hardening".to_owned()))
+        );
+        assert!(refused.stderr.contains("bubblewrap"), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn start_reports_what_is_enforced_for_local_commands() {
+    let dev = Dev::start_with(&["--set", "telemetry.log=info"]).await;
+    dev.server.process.wait_for_stderr("local backend restrictions").await;
+    dev.server.process.wait_for_stderr("no privileges").await;
 }

@@ -11,7 +11,7 @@ use futures::{Stream, stream};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use rand::Rng as _;
 use remuda_api::Event;
-use remuda_domain::{Code, Cursor, Error, error::Result};
+use remuda_domain::{Cursor, Error, error::Result};
 use remuda_http::{RequestId, error_body};
 use remuda_proto::v1;
 use serde::Serialize;
@@ -171,7 +171,7 @@ impl SseStream {
     fn write_error(&mut self, error: &Error) -> Vec<u8> {
         self.phase = Phase::Closed;
         let body = error_body(error, &self.request);
-        if error.code() == Code::Unavailable {
+        if error.code().is_outage() {
             let retry = rand::rng().random_range(RETRY_MS);
             return format!("retry: {retry}\n{}", sse_event(None, "goodbye", &body)).into();
         }
