@@ -50,6 +50,7 @@ mod sse;
 mod start;
 mod submit_and_wait;
 mod team;
+mod tls;
 mod top;
 mod traces;
 mod webhook_receiver;
