@@ -90,7 +90,7 @@ mod tests {
         disk.free().unwrap();
         write().unwrap();
         drop(disk);
-        assert!(!path.exists());
+        assert!(!path.try_exists().unwrap());
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(path.to_str().unwrap()), "{mounts}");
     }

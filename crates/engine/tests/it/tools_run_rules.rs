@@ -78,7 +78,7 @@ fn yes() -> DecisionRequest {
 }
 
 async fn decide(harness: &Harness, answer: &DecisionRequest) {
-    let approval = pending(harness).await.pop().expect("no approval is pending");
+    let approval = pending(harness).await.pop().unwrap();
     let anna = Principal { tenant: harness.tenant, subject: "anna".into(), scopes: vec![Scope::Approve] };
     harness.store.decide(&anna, approval.id, answer).await.unwrap();
 }
@@ -290,7 +290,12 @@ async fn cancelling_a_parked_run_withdraws_its_approval_and_makes_no_call() {
     harness.store.request_cancel(harness.tenant, id, "enough").await.unwrap();
     let run = harness.run(id).await;
     assert_eq!(run.state, RunState::Cancelled);
-    assert_eq!(statuses_and_codes(&run), ["completed", "cancelled", "cancelled"], "{:#?}", harness.steps(id).await);
+    assert_eq!(
+        statuses_and_codes(&run),
+        ["completed", "cancelled", "cancelled"],
+        "{:#?}",
+        harness.steps(id).await
+    );
     let approval = harness.store.get_approval(harness.tenant, approval.id).await.unwrap();
     assert_eq!(approval.state, ApprovalState::Withdrawn);
     assert_eq!(harness.run_all().await, 0);
