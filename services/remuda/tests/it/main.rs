@@ -51,6 +51,7 @@ mod start;
 mod submit_and_wait;
 mod team;
 mod tls;
+mod tools_rules;
 mod top;
 mod traces;
 mod webhook_receiver;
