@@ -364,6 +364,13 @@ def internals():
     board.row("API")
     board.graph("Latency by method", "95th percentile of API calls.", quantiles("remuda_request_duration_seconds", "method", levels=(0.95,)), "s", log=True)
     board.graph("API responses", "Per second, by code. Most error codes are client errors.", [(rate("remuda_request_duration_seconds_count", "code"), "{{code}}")], "reqps", stack=True)
+    board.row("Refused")
+    board.graph("Requests without a valid key", "Per second, by reason. limited: too many wrong keys from one address.",
+                [(rate("remuda_auth_failures_total", "reason"), "{{reason}}")], "reqps", width=8)
+    board.graph("Messages on the bus", "Not proven, per second, by kind and reason. Above zero for longer than an upgrade: somebody else sends them.",
+                [(rate("remuda_bus_rejected_total", "kind, reason"), "{{kind}} {{reason}}")], "cps", width=8)
+    board.graph("Memory for bodies", "Bytes of requests in flight, by process. The limit is server.body_memory.",
+                [("sum by (job, instance) (remuda_request_body_memory_bytes)", "{{job}} {{instance}}")], "bytes", width=8)
     board.row("Background tasks")
     board.graph("Time since the last success", "By task. Only the leading control plane runs background tasks.",
                 [("time() - max by (task) (remuda_task_last_success_timestamp_seconds)", "{{task}}")], "s", width=8, limit=60)

@@ -83,9 +83,7 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     // Outside of every workspace.
     let hostile = match args.no_hostile {
         true => None,
-        false => {
-            Some(HostileMember::start(&cluster.nats_url(), "remuda", directory.path(), args.seed).await?)
-        }
+        false => Some(HostileMember::start(&cluster, directory.path(), args.seed).await?),
     };
 
     let (begun, until) = (now(), Instant::now() + Duration::from_secs(args.seconds));

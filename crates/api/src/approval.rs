@@ -22,7 +22,7 @@ pub struct Approval {
     /// Hash of the tool and its arguments. Send it back with the decision, so that you decide about the call you have
     /// seen.
     pub call_hash: String,
-    /// The agent that requested the call.
+    /// The agent that requested the call; none in a `tools` run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// The permission that the call needs, and the patterns that need approval.

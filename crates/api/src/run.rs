@@ -118,6 +118,9 @@ pub struct Run {
     /// The agent's final text in a message run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// Why the agent had to conclude, if it did not do so by itself: `max_steps`. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
     /// Set if the run ended without completing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
@@ -295,6 +298,7 @@ impl From<v1::Run> for Run {
             finished_at: time(run.finished_at),
             outcomes: list(run.outcomes),
             answer: text(run.answer),
+            stop_reason: text(run.stop_reason),
             failure: run.failure.map(Into::into),
             cancel_requested_at: time(run.cancel_requested_at),
             cancel_reason: text(run.cancel_reason),

@@ -6,7 +6,7 @@ use remuda_domain::{Error, error::Result, trace::TraceContext};
 use secrecy::{ExposeSecret as _, SecretString};
 use tonic::{
     metadata::{Ascii, MetadataValue},
-    transport::{Channel, ClientTlsConfig, Endpoint},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
 
 /// How to reach a server, and how long to retry.
@@ -17,6 +17,8 @@ pub struct ClientOptions {
     /// Address of `StreamService`. If missing, the server is asked once.
     pub stream_endpoint: Option<String>,
     pub api_key: Option<SecretString>,
+    /// Certificates of authorities in PEM format, trusted besides those of the operating system.
+    pub ca: Option<Vec<u8>>,
     /// Trace context of requests, and of the runs that they submit.
     pub trace: Option<TraceContext>,
     pub connect_timeout: Duration,
@@ -32,6 +34,7 @@ impl Default for ClientOptions {
             endpoint: "http://127.0.0.1:7777".to_owned(),
             stream_endpoint: None,
             api_key: None,
+            ca: None,
             trace: None,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
@@ -61,8 +64,16 @@ impl ClientOptions {
             .http2_keep_alive_interval(Duration::from_secs(20))
             .keep_alive_timeout(Duration::from_secs(10));
         if secure {
+            let mut tls = ClientTlsConfig::new().with_native_roots();
+            let field = match &self.ca {
+                Some(pem) => {
+                    tls = tls.ca_certificate(Certificate::from_pem(pem));
+                    "ca"
+                }
+                None => field,
+            };
             endpoint = endpoint
-                .tls_config(ClientTlsConfig::new().with_native_roots())
+                .tls_config(tls)
                 .map_err(|error| Error::invalid(field, "TLS could not be set up").with_source(error))?;
         }
         Ok(endpoint.connect_lazy())

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use async_nats::ConnectOptions;
 use futures::future::try_join_all;
 use nix::{
     sys::signal::{Signal, kill},
@@ -19,6 +20,7 @@ use remuda_testkit::{
     NatsServer, PostgresServer, Process, SmallDisk, TcpProxy, process, processes_of, stable_port,
     still_alive, wait_until,
 };
+use remuda_transport::{BusRole, NatsAuth};
 
 use crate::{
     admin::{self, Admin},
@@ -28,6 +30,8 @@ use crate::{
     work_directory::{DISK, WorkDirectory},
 };
 
+/// The prefix of all names in NATS.
+pub(crate) const PREFIX: &str = "remuda";
 /// How long guards may take to kill the tools of dead workers.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than its drain deadline a process may take when the cluster is suspended.
@@ -60,6 +64,8 @@ pub struct Cluster {
     workers: Vec<Member>,
     streams: Vec<Member>,
     pub(crate) nats: Server<NatsServer>,
+    /// The users of NATS, one per role.
+    nats_auth: NatsAuth,
     pub(crate) postgres: Server<PostgresServer>,
     /// The disk of PostgreSQL's tables. Dropped after the server.
     pub(crate) disk: Option<SmallDisk>,
@@ -93,7 +99,11 @@ impl Cluster {
             false => None,
         };
         let (binary, data) = (options.nats.clone(), work_directory.directory("nats")?);
-        let nats = Server::start(move || NatsServer::start_in(&binary, &data), NatsServer::address).await?;
+        let nats_auth = NatsAuth::with_passwords(PREFIX)?;
+        let accounts = nats_auth.server_config();
+        let nats =
+            Server::start(move || NatsServer::start_in_with(&binary, &data, &accounts), NatsServer::address)
+                .await?;
         let admin = Admin {
             options: &options,
             work_directory: &work_directory,
@@ -107,6 +117,7 @@ impl Cluster {
             workers: Vec::new(),
             streams: Vec::new(),
             nats,
+            nats_auth,
             postgres,
             disk,
             api_key,
@@ -166,10 +177,13 @@ impl Cluster {
         let postgres = TcpProxy::start(self.postgres.address()).await.context("cannot start a proxy")?;
         let nats = TcpProxy::start(self.nats.address()).await.context("cannot start a proxy")?;
         let mut variables = self.options.variables();
-        variables.extend(match self.options.proxied {
-            true => service_variables(postgres.address(), nats.address()),
-            false => service_variables(self.postgres.address(), self.nats.address()),
-        });
+        let (database_address, nats_address) = match self.options.proxied {
+            true => (postgres.address(), nats.address()),
+            false => (self.postgres.address(), self.nats.address()),
+        };
+        variables.push(("REMUDA_STORE__URL".to_owned(), database_url(database_address)));
+        let nats_url = self.nats_auth.url(role.on_the_bus(), nats_address)?;
+        variables.push(("REMUDA_NATS__SERVERS".to_owned(), nats_url));
         let workspaces = self.work_directory.directory("workspaces")?;
         variables.push(("REMUDA_WORKSPACES__ROOT".to_owned(), workspaces.display().to_string()));
         let allowed = std::env::temp_dir().display().to_string();
@@ -244,10 +258,17 @@ impl Cluster {
         database_url(self.postgres.address())
     }
 
-    /// The URL of NATS, without a proxy.
-    #[must_use]
-    pub fn nats_url(&self) -> String {
-        nats_url(self.nats.address())
+    /// Connects to NATS as the administrator, without a proxy.
+    pub async fn nats_client(&self) -> Result<async_nats::Client> {
+        let (options, url) = self.nats_access()?;
+        options.connect(url).await.context("cannot connect to NATS as the administrator")
+    }
+
+    /// The administrator's access to NATS, without a proxy.
+    pub(crate) fn nats_access(&self) -> Result<(ConnectOptions, String)> {
+        let (user, password) = self.nats_auth.password(BusRole::Admin)?;
+        let url = format!("nats://{}", self.nats.address());
+        Ok((ConnectOptions::with_user_and_password(user, password), url))
     }
 
     /// The directory of the processes' logs, while the cluster exists.
@@ -364,16 +385,4 @@ fn endpoints(members: &[Member]) -> Vec<String> {
 
 fn database_url(address: SocketAddr) -> String {
     format!("postgres://postgres@{address}/postgres")
-}
-
-fn nats_url(address: SocketAddr) -> String {
-    format!("nats://{address}")
-}
-
-/// The settings with the addresses of PostgreSQL and NATS.
-fn service_variables(postgres: SocketAddr, nats: SocketAddr) -> Vec<(String, String)> {
-    vec![
-        ("REMUDA_STORE__URL".to_owned(), database_url(postgres)),
-        ("REMUDA_NATS__SERVERS".to_owned(), nats_url(nats)),
-    ]
 }

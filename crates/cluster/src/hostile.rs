@@ -1,4 +1,5 @@
-//! A hostile member of the bus: it has no key and no database, but can read and publish everything.
+//! A hostile member of the bus: it has no key and no database, but the administrator's credentials,
+//! with which it can read and publish everything.
 //!
 //! It records the messages of every subject. Then it replays, duplicates, reorders, alters and moves them, and sends
 //! forgeries of every kind, as long as it runs. What must not happen shows in the history of the clients, and in a file
@@ -23,6 +24,7 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::forgery::{Forger, Forgery};
+use crate::cluster::{Cluster, PREFIX};
 
 /// Messages that are remembered of each kind.
 const REMEMBERED: usize = 256;
@@ -44,19 +46,20 @@ pub struct HostileMember {
 }
 
 impl HostileMember {
-    /// Starts to attack the installation with this prefix. `directory` is outside of every workspace.
-    pub async fn start(nats_url: &str, prefix: &str, directory: &Path, seed: u64) -> Result<Self> {
-        let client = async_nats::ConnectOptions::new()
+    /// Starts to attack the cluster, with the administrator's access to NATS. `directory` is outside of every workspace.
+    pub async fn start(cluster: &Cluster, directory: &Path, seed: u64) -> Result<Self> {
+        let (options, url) = cluster.nats_access()?;
+        let client = options
             .retry_on_initial_connect()
             .event_callback(|_| std::future::ready(()))
-            .connect(nats_url)
+            .connect(url)
             .await
             .context("the hostile member cannot connect")?;
         let forbidden_file = directory.join("written-by-a-forged-grant");
         let (stop, counts) = (CancellationToken::new(), Arc::<Mutex<HostileCounts>>::default());
         let attacker = Attacker {
             client,
-            prefix: prefix.to_owned(),
+            prefix: PREFIX.to_owned(),
             rng: StdRng::seed_from_u64(seed),
             recorded: HashMap::new(),
             forger: Forger::new(&forbidden_file),

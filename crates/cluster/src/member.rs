@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use parking_lot::{Mutex, MutexGuard};
 use remuda_testkit::{Child, Process, TcpProxy, process, processes_of};
+use remuda_transport::BusRole;
 use tokio::time::{Instant, sleep};
 
 pub(crate) use self::launch::Launch;
@@ -34,6 +35,14 @@ pub enum Role {
 }
 
 impl Role {
+    pub(crate) fn on_the_bus(self) -> BusRole {
+        match self {
+            Self::ControlPlane => BusRole::ControlPlane,
+            Self::Worker => BusRole::Worker,
+            Self::Stream => BusRole::Stream,
+        }
+    }
+
     /// The subcommand that starts it.
     #[must_use]
     pub fn name(self) -> &'static str {

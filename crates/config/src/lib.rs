@@ -16,6 +16,7 @@ mod error;
 mod layer;
 mod load;
 mod policy;
+mod secret_text;
 mod secret_url;
 mod secrets;
 mod source_parser;
@@ -24,9 +25,10 @@ mod validate;
 
 pub use error::{Error, Origin, Problem};
 pub use load::{LoadOptions, LoadedConfig};
+pub use secret_text::SecretText;
 pub use secret_url::SecretUrl;
 pub use tree::{
     Budget, BusSigning, Config, Context, Delegation, Docker, Hardening, Limits, LogFormat, Models, Nats,
     OnExpiry, Permissions, Platform, Reconciler, RequireKeys, Rule, Sandbox, Server, Store, Stream,
-    Telemetry, Tools, Worker, Workspaces,
+    Telemetry, Tls, Tools, Worker, Workspaces,
 };

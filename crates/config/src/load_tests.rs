@@ -193,6 +193,7 @@ fn error_names_key_file_and_expectation_of_an_invalid_value() {
         ("[server]\nbody_memory = \"32MiB\"", "server.body_memory", "server.body_memory_per_tenant (64MiB)"),
         ("[server]\nbody_memory = \"much\"", "server.body_memory", "512MiB"),
         ("[server]\nallowed_hosts = [\"http://x\"]", "server.allowed_hosts", "expected names such as"),
+        ("[sandbox]\nreadable = [\"tools\"]", "sandbox.readable", "expected absolute paths, found tools"),
         ("[worker]\nheartbeat = \"0s\"", "worker.heartbeat", "expected 10ms to 1h, found 0s"),
         ("[reconciler]\nlease = \"9s\"", "reconciler.lease", "at least twice reconciler.interval (10s)"),
         ("[server]\nlisten = \"localhost\"", "server.listen", "expected an IP address with a port"),

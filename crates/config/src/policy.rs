@@ -55,6 +55,7 @@ struct PolicySection {
     file_size: Option<ByteSize>,
     open_files: Option<u64>,
     scratch: ByteSize,
+    disk_reserve: ByteSize,
     permissions: Vec<Rule>,
 }
 
@@ -74,6 +75,7 @@ impl Default for PolicySection {
             file_size: limits.file_bytes.map(ByteSize),
             open_files: limits.open_files,
             scratch: ByteSize(limits.scratch_bytes),
+            disk_reserve: ByteSize(limits.disk_reserve_bytes),
             permissions: Vec::new(),
         }
     }
@@ -121,6 +123,7 @@ impl PolicySection {
                 file_bytes: self.file_size.map(|size| size.0),
                 open_files: self.open_files,
                 scratch_bytes: self.scratch.0,
+                disk_reserve_bytes: self.disk_reserve.0,
             },
             permissions: self.permissions.into_iter().map(Into::into).collect(),
         })

@@ -17,9 +17,11 @@ impl Config {
         let mut secrets: Vec<String> = urls.chain(others).flat_map(secrets_of).collect();
         secrets.push(self.tools.search_key.expose().to_owned());
         let credentials = fs::read_to_string(&self.nats.credentials_file).unwrap_or_default();
-        let lines = credentials.lines().map(str::trim);
+        let lines = credentials.lines().chain(self.nats.key.expose().lines()).map(str::trim);
         secrets.extend(
-            lines.filter(|line| line.len() >= MIN_CREDENTIAL && !line.starts_with('-')).map(str::to_owned),
+            lines
+                .filter(|line| line.len() >= MIN_CREDENTIAL && !line.starts_with(['-', '#']))
+                .map(str::to_owned),
         );
         secrets.retain(|secret| !secret.is_empty());
         secrets
@@ -29,7 +31,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SecretUrl;
+    use crate::{SecretText, SecretUrl};
 
     #[test]
     fn secrets_of_all_settings_are_collected() {
@@ -46,7 +48,7 @@ mod tests {
         config.nats.servers =
             vec![SecretUrl::new("nats://a:two-password@n1"), SecretUrl::new("nats://three-token@n2")];
         config.nats.credentials_file = file;
-        config.tools.search_key = SecretUrl::new("four-key");
+        config.tools.search_key = SecretText::new("four-key");
         config.telemetry.otlp_endpoint = "http://u:five-password@c:4317".to_owned();
         let secrets = config.secrets();
         for secret in [

@@ -8,7 +8,7 @@ use remuda_domain::execution::Policies;
 use serde::{Deserialize, Serialize};
 
 pub use self::agents::{Budget, Context, Delegation, Models, OnExpiry, Permissions, Platform, Rule};
-use crate::{address, bytes, duration, error::Error, policy, secret_url::SecretUrl};
+use crate::{address, bytes, duration, error::Error, policy, secret_text::SecretText, secret_url::SecretUrl};
 
 /// The settings of all processes. Each process uses the sections it needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub server: Server,
     pub stream: Stream,
+    pub tls: Tls,
     pub store: Store,
     pub nats: Nats,
     pub worker: Worker,
@@ -157,6 +158,32 @@ impl Default for Stream {
     }
 }
 
+/// The certificate of all ports of a process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// PEM file with the certificate and those that lead to its authority. Empty: no TLS.
+    pub certificate: PathBuf,
+    /// PEM file with the certificate's private key.
+    pub key: PathBuf,
+    /// How often the files are checked for changes.
+    #[serde(with = "duration")]
+    pub reload: Duration,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self { certificate: PathBuf::new(), key: PathBuf::new(), reload: Duration::from_secs(60) }
+    }
+}
+
+impl Tls {
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        !self.certificate.as_os_str().is_empty()
+    }
+}
+
 /// The database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -184,7 +211,12 @@ pub struct Nats {
     pub prefix: String,
     /// Replicas of the token stream.
     pub replicas: u32,
+    /// The seed of a key, or a `.creds` file.
     pub credentials_file: PathBuf,
+    /// What `credentials_file` would contain.
+    pub key: SecretText,
+    /// The authority of the server's certificate, besides those of the system.
+    pub ca_file: PathBuf,
     #[serde(with = "duration")]
     pub connect_timeout: Duration,
     pub signing: BusSigning,
@@ -197,6 +229,8 @@ impl Default for Nats {
             prefix: "remuda".to_owned(),
             replicas: 1,
             credentials_file: PathBuf::new(),
+            key: SecretText::default(),
+            ca_file: PathBuf::new(),
             connect_timeout: Duration::from_secs(30),
             signing: BusSigning::default(),
         }
@@ -282,6 +316,8 @@ pub struct Sandbox {
     /// What each tenant may use; see [`Config::policies`].
     pub policy_file: PathBuf,
     pub hardening: Hardening,
+    /// Further paths that confined commands may read.
+    pub readable: Vec<PathBuf>,
 }
 
 /// Restrictions for commands that run on the worker itself.
@@ -290,9 +326,9 @@ pub struct Sandbox {
 pub enum Hardening {
     #[default]
     None,
-    /// Whatever the machine supports.
+    /// As far as the machine can.
     Auto,
-    /// The same, but the worker does not start without it.
+    /// To the workspace and a minimal system, or the worker does not start.
     Required,
 }
 
@@ -344,7 +380,7 @@ impl Docker {
 pub struct Tools {
     pub web_allowed: Vec<String>,
     pub search_url: String,
-    pub search_key: SecretUrl,
+    pub search_key: SecretText,
 }
 
 /// Delivery of events to webhooks.

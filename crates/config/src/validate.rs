@@ -7,7 +7,9 @@ use humantime::format_duration;
 use remuda_domain::limits::MAX_MESSAGE_BYTES;
 
 use crate::bytes::ByteSize;
-use crate::tree::{Budget, Config, Context, Docker, Limits, Nats, Permissions, Rule, Server, Stream, Worker};
+use crate::tree::{
+    Budget, Config, Context, Docker, Limits, Nats, Permissions, Rule, Server, Stream, Tls, Worker,
+};
 
 /// An invalid key and what was expected.
 pub(crate) type Violation = (&'static str, String);
@@ -24,6 +26,7 @@ pub(crate) fn violations(config: &Config) -> Vec<Violation> {
     let mut violations = Violations(Vec::new());
     violations.server(&config.server);
     violations.stream(&config.stream, &config.server);
+    violations.tls(&config.tls);
     violations.store(&config.store);
     violations.nats(&config.nats);
     violations.worker(&config.worker);
@@ -36,6 +39,9 @@ pub(crate) fn violations(config: &Config) -> Vec<Violation> {
     }
     violations.limits(&config.limits);
     violations.docker(&config.docker);
+    for path in config.sandbox.readable.iter().filter(|path| !path.is_absolute()) {
+        violations.add("sandbox.readable", format!("expected absolute paths, found {}", path.display()));
+    }
     let problems = config.workspaces.allowed.iter().map(|path| remuda_roots::check_allowed(path));
     if let Some(problem) = problems.filter_map(Result::err).next() {
         violations.add("workspaces.allowed", problem);
@@ -170,6 +176,15 @@ impl Violations {
         self.duration("stream.catch_up", stream.catch_up, 10 * MILLISECOND..=HOUR);
     }
 
+    fn tls(&mut self, tls: &Tls) {
+        match (tls.is_enabled(), tls.key.as_os_str().is_empty()) {
+            (true, true) => self.add("tls.key", "expected the private key of tls.certificate".to_owned()),
+            (false, false) => self.add("tls.certificate", "expected the certificate of tls.key".to_owned()),
+            _ => {}
+        }
+        self.duration("tls.reload", tls.reload, 10 * MILLISECOND..=DAY);
+    }
+
     fn store(&mut self, store: &crate::tree::Store) {
         let known = ["postgres://", "postgresql://", "sqlite:"]
             .iter()
@@ -206,6 +221,9 @@ impl Violations {
                     format!("expected nats://host:port, tls://…, ws://… or wss://… in entry {number}"),
                 );
             }
+        }
+        if !nats.key.is_empty() && !nats.credentials_file.as_os_str().is_empty() {
+            self.add("nats.key", "expected either nats.key or nats.credentials_file".to_owned());
         }
         self.subject_token("nats.prefix", &nats.prefix);
         if !matches!(nats.replicas, 1 | 3 | 5) {

@@ -18,7 +18,7 @@ use crate::{
     model::{FinishReason, ModelRef, Usage},
     run::{Failure, ParkReason, RunState},
     snapshot::Snapshot,
-    step::ModelRetry,
+    step::{ModelRetry, StopReason},
     tool::ToolOutcome,
 };
 
@@ -133,6 +133,9 @@ pub enum EventBody {
         agent: Option<String>,
         parts: Vec<Part>,
     },
+    /// The agent was told to conclude: it has made all model calls that its `max_steps` allows.
+    #[serde(rename = "agent.stopped")]
+    AgentStopped { agent: String, reason: StopReason, steps: u32 },
     /// Another agent leads the session from here on.
     #[serde(rename = "agent.switched")]
     AgentSwitched { call: ToolCallId, from: String, to: String },
@@ -233,6 +236,7 @@ impl EventBody {
         Self::ModelRetrying { .. } => "model.retrying",
         Self::ModelFailed { .. } => "model.failed",
         Self::MessageCompleted { .. } => "message.completed",
+        Self::AgentStopped { .. } => "agent.stopped",
         Self::AgentSwitched { .. } => "agent.switched",
         Self::SubagentStarted { .. } => "subagent.started",
         Self::SubagentEnded { .. } => "subagent.ended",

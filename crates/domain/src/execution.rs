@@ -127,7 +127,7 @@ impl Default for ExecutionPolicy {
 pub const NO_NETWORK: &str = "none";
 
 /// Resource limits of one sandbox. The local backend applies them to each process, a container to all of its
-/// processes together. `None` means no limit.
+/// processes together. `None` means no limit, except for what [`of_container`](Self::of_container) sets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResourceLimits {
     pub memory_bytes: Option<u64>,
@@ -136,8 +136,10 @@ pub struct ResourceLimits {
     /// The largest file that a command may write.
     pub file_bytes: Option<u64>,
     pub open_files: Option<u64>,
-    /// Containers only: size of `/tmp`, and of the workspace if it is a copy.
+    /// Size of a `/tmp` in memory (in containers, and of confined commands), and of a container's copy of the workspace.
     pub scratch_bytes: u64,
+    /// Free bytes of the workspace's file system: a command that writes more is killed. 0 for no limit.
+    pub disk_reserve_bytes: u64,
 }
 
 impl Default for ResourceLimits {
@@ -149,7 +151,26 @@ impl Default for ResourceLimits {
             file_bytes: Some(8 << 30),
             open_files: Some(4096),
             scratch_bytes: 512 << 20,
+            disk_reserve_bytes: 512 << 20,
         }
+    }
+}
+
+impl ResourceLimits {
+    /// Memory of a container whose policy sets none.
+    pub const CONTAINER_MEMORY_BYTES: u64 = 2 << 30;
+    /// CPUs of a container whose policy sets none.
+    pub const CONTAINER_CPUS: f64 = 2.0;
+
+    /// With limits for all that a container shares with its host. A limit of memory for all containers would be wrong
+    /// for local commands, for which it bounds the address space of each process.
+    #[must_use]
+    pub fn of_container(mut self) -> Self {
+        let Self { memory_bytes, cpus, processes, .. } = Self::default();
+        self.memory_bytes = self.memory_bytes.or(memory_bytes).or(Some(Self::CONTAINER_MEMORY_BYTES));
+        self.cpus = self.cpus.or(cpus).or(Some(Self::CONTAINER_CPUS));
+        self.processes = self.processes.or(processes);
+        self
     }
 }
 

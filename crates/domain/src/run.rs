@@ -16,6 +16,7 @@ use crate::{
     ids::{ControlPlaneId, MessageId, RunId, SessionId, TenantId},
     labels::Labels,
     message::Part,
+    step::StopReason,
     tool::{ToolCall, ToolOutcome},
 };
 
@@ -272,6 +273,9 @@ pub struct Run {
     pub outcomes: Vec<ToolOutcome>,
     /// Final message of the agent, in a `message` run.
     pub answer: Option<String>,
+    /// Why the agent had to give it, if it did not conclude by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
     pub failure: Option<Failure>,
     pub cancel: Option<CancelRequest>,
     pub parked: Option<Parked>,
@@ -322,6 +326,7 @@ impl Run {
             finished_at: None,
             outcomes: Vec::new(),
             answer: None,
+            stop_reason: None,
             failure: None,
             cancel: None,
             parked: None,

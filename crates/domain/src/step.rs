@@ -168,6 +168,41 @@ pub fn answer(steps: &[Step]) -> Option<String> {
     (outcome.status == CallStatus::Completed).then(|| text_of(&outcome.parts)).filter(|text| !text.is_empty())
 }
 
+/// Why an agent's run ended before the agent concluded by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The agent had made all model calls that its `max_steps` allows, and was told to conclude.
+    MaxSteps,
+}
+
+impl StopReason {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxSteps => "max_steps",
+        }
+    }
+}
+
+/// What stopped the agent of a run, if its last response was not its own conclusion. An agent with a single step that
+/// answers without a tool call was not stopped.
+#[must_use]
+pub fn stop_reason(steps: &[Step]) -> Option<StopReason> {
+    let mut responses = steps.iter().rev().filter_map(|step| match &step.work {
+        StepWork::ModelCall { request, outcome: Some(outcome) }
+            if request.purpose.is_answer() && outcome.status == CallStatus::Completed =>
+        {
+            Some((request, outcome))
+        }
+        StepWork::ModelCall { .. } | StepWork::ToolCall { .. } => None,
+    });
+    let (last, outcome) = responses.next().filter(|(request, _)| request.concluding)?;
+    let wants_tools = outcome.parts.iter().any(|part| matches!(part, Part::ToolUse { .. }));
+    let has_earlier = responses.next().is_some_and(|(earlier, _)| earlier.agent == last.agent);
+    (wants_tools || has_earlier).then_some(StopReason::MaxSteps)
+}
+
 /// A request to a model. Long texts are stored as contents under their hash: they rarely change between calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelRequest {
@@ -330,9 +365,10 @@ fn settle_calls(calls: &[ToolCall], steps: &[Step], end: RunState, epoch: Epoch,
         if found.is_some_and(Step::is_finished) {
             return None;
         }
-        let outcome = match found {
-            Some(_) => ToolOutcome::interrupted(call, "was lost"),
-            None => ToolOutcome::unreached(call, end),
+        let begun = found.is_some_and(|step| !step.links().is_some_and(CallLinks::is_harmless));
+        let outcome = match begun {
+            true => ToolOutcome::interrupted(call, "was lost"),
+            false => ToolOutcome::unreached(call, end),
         };
         let (id, started_at, epoch) =
             found.map_or((StepId::new(), at, epoch), |step| (step.id, step.started_at, step.epoch));
@@ -369,6 +405,12 @@ mod tests {
         steps.pop();
         let StepWork::ToolCall { outcome, .. } = &mut steps[1].work else { panic!("not a call") };
         *outcome = None;
+        // A call that still waits for its approval was certainly not made.
+        let mut asked = steps.clone();
+        let StepWork::ToolCall { links, .. } = &mut asked[1].work else { panic!("not a call") };
+        links.approval = Some(ApprovalId::new());
+        let settled = settle(&input, &asked, RunState::Cancelled, 2, at);
+        assert_eq!(settled.iter().map(status).collect::<Vec<_>>(), [CallStatus::Cancelled; 2]);
         let settled = settle(&input, &steps, RunState::Cancelled, 2, at);
         assert_eq!(
             settled.iter().map(status).collect::<Vec<_>>(),

@@ -59,6 +59,7 @@ pub use self::{
 };
 use crate::{
     Engine, Execution, RunControl,
+    approvals::decision_note,
     call_plan::{self, PlannedCall},
     run_context::{RunContext, RunProgress},
 };
@@ -262,18 +263,5 @@ impl AgentRun<'_> {
             });
         }
         pending_messages
-    }
-}
-
-/// What the approver of a call tells the model besides the result.
-fn decision_note(planned: &PlannedCall) -> Option<String> {
-    let edited = planned.links.edited.as_ref().map(|arguments| {
-        format!("The call {} was approved with other arguments: {arguments}", planned.call.id)
-    });
-    let comment =
-        planned.links.note.as_ref().map(|note| format!("Whoever approved {} says: {note}", planned.call.id));
-    match (edited, comment) {
-        (None, None) => None,
-        (edited, comment) => Some([edited, comment].into_iter().flatten().collect::<Vec<_>>().join("\n")),
     }
 }

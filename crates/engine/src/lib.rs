@@ -11,6 +11,7 @@
 //! [`RunControl`].
 
 mod agent;
+mod approvals;
 mod call_context;
 mod call_plan;
 mod commit_gate;
@@ -18,6 +19,7 @@ mod execution_placement;
 mod journal;
 mod live_output;
 mod meters;
+mod operator_rules;
 mod run_context;
 mod tools_run;
 

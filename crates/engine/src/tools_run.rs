@@ -4,22 +4,28 @@ use remuda_domain::{
     Code, EventBody, MessageId, RunState,
     error::Result,
     message::{Part, Role},
-    run::{Failure, RunEnd, ToolsInput},
-    tool::{CallStatus, ToolOutcome},
+    permission::Unattended,
+    run::{Failure, ParkReason, RunEnd, ToolsInput},
+    tool::{CallStatus, ToolCall, ToolOutcome},
 };
-use remuda_store::{Grant, NewMessage};
+use remuda_permissions::Verdict;
+use remuda_store::{Grant, NewMessage, ParkRequest};
 use tokio::time::Instant;
 
 use crate::{
-    Ending, Engine, Entry, Execution, HandOver, RunControl,
+    Ending, Engine, Entry, Execution, HandOver, RunControl, approvals,
     call_plan::{self, PlannedCall},
     journal::now,
+    operator_rules::CallRules,
     run_context::{RunContext, RunProgress, close_unfinished},
 };
 
 /// A `tools` run in progress.
 struct ToolsRun<'a> {
     input: &'a ToolsInput,
+    /// What the operator's rules say about the calls, if there are any.
+    rules: Option<CallRules<'a>>,
+    unattended: Unattended,
     ctx: RunContext<'a>,
     plan: Vec<PlannedCall>,
     interrupted: Vec<usize>,
@@ -45,7 +51,10 @@ impl Engine {
         let ctx = RunContext::new(self, grant, control, sandbox, grant.time_left);
         let (plan, interrupted) =
             call_plan::resume(&input.calls, &grant.steps, 0, grant.fence.epoch, |tool| ctx.effects(tool));
-        let mut run = ToolsRun { input, ctx, plan, interrupted, no_sandbox };
+        let operator = &self.agents.operator_rules;
+        let rules = operator.of(&tenant, &grant.permissions);
+        let unattended = operator.unattended(&grant.permissions);
+        let mut run = ToolsRun { input, rules, unattended, ctx, plan, interrupted, no_sandbox };
         let progress = run.run_calls().await;
         // However the run continues, none of its background processes stay on this worker.
         run.ctx.calls.background.shutdown().await;
@@ -66,7 +75,7 @@ impl ToolsRun<'_> {
     async fn run_calls(&mut self) -> Result<RunProgress> {
         self.ctx.report_interrupted(&mut self.plan, &self.interrupted).await?;
         for group in call_plan::groups(&self.plan) {
-            let todo: Vec<usize> = group.filter(|index| !self.plan[*index].is_done()).collect();
+            let mut todo: Vec<usize> = group.clone().filter(|index| !self.plan[*index].is_done()).collect();
             if todo.is_empty() {
                 continue;
             }
@@ -76,16 +85,84 @@ impl ToolsRun<'_> {
             if self.ctx.control.drain.is_cancelled() {
                 return Ok(RunProgress::HandOver);
             }
+            if self.rules.is_some() || todo.iter().any(|index| self.plan[*index].links.awaits_approval()) {
+                todo = self.judge(&todo).await?;
+            }
             // The run's last call is committed together with the run's end.
             let is_last = self.plan.iter().filter(|planned| !planned.is_done()).count() == todo.len();
-            self.ctx.run_group(&mut self.plan, &todo, is_last).await?;
+            if !todo.is_empty() && !self.has_fatal_refusal() {
+                self.ctx.run_group(&mut self.plan, &todo, is_last).await?;
+            }
+            let approvals = approvals::awaited(self.plan[group].iter());
+            if !approvals.is_empty() && !self.is_over() {
+                let parking = ParkRequest { approvals, needed: 1, ..ParkRequest::on(ParkReason::Approval) };
+                return Ok(RunProgress::Park(parking));
+            }
         }
         Ok(self.ctx.progress())
     }
 
+    /// Applies the decisions and the rules to calls without a result. Returns those that may be made now: the others are
+    /// refused, or wait for approval.
+    async fn judge(&mut self, todo: &[usize]) -> Result<Vec<usize>> {
+        let mut entry = Entry::default();
+        for index in self.ctx.apply_decisions(&mut self.plan, todo, &mut entry).await? {
+            let call = self.plan[index].effective();
+            let valid =
+                self.ctx.tools().get(&call.tool).map_or(Ok(()), |tool| tool.validate(&call.arguments));
+            if let Err(error) = valid {
+                self.ctx.refuse_call(&mut self.plan[index], &error, &mut entry);
+            }
+        }
+        let mut allowed = Vec::with_capacity(todo.len());
+        for &index in todo {
+            let planned = &self.plan[index];
+            if planned.is_done() || planned.links.awaits_approval() {
+                continue;
+            }
+            let (approved, verdict) = (planned.links.approved, self.verdict(&planned.effective()));
+            match approvals::required(verdict, self.unattended) {
+                Ok(Some(ask)) if !approved => {
+                    self.ctx.request_approval(&mut self.plan[index], ask, "", &mut entry);
+                }
+                Ok(_) => allowed.push(index),
+                // An approval is not withdrawn because nobody is there any more, but a rule that denies still counts.
+                Err(error) if approved && error.code() != Code::CallDenied => allowed.push(index),
+                Err(error) => self.ctx.refuse_call(&mut self.plan[index], &error, &mut entry),
+            }
+        }
+        if !entry.steps.is_empty() {
+            self.ctx.journal.commit(entry).await?;
+        }
+        Ok(allowed)
+    }
+
+    /// The verdict of the operator's rules on a call.
+    fn verdict(&self, call: &ToolCall) -> Verdict {
+        let Some(rules) = &self.rules else { return Verdict::Allow };
+        // Once the sandbox exists, its paths may be used, too.
+        let sandbox = self.ctx.calls.sandbox.as_ref().and_then(|sandbox| sandbox.acquired());
+        let root = sandbox.and_then(|sandbox| sandbox.workspace_path());
+        let root = root.unwrap_or(&self.ctx.grant.workspace_root);
+        rules.judge(root, &self.ctx.tools().catalog().describe(&call.tool), call)
+    }
+
     /// Whether no more calls are to be started.
     fn is_over(&self) -> bool {
-        self.ctx.killed.is_some() || self.no_sandbox.is_some() || self.failure().is_some()
+        self.ctx.killed.is_some()
+            || self.no_sandbox.is_some()
+            || self.failure().is_some()
+            || self.has_fatal_refusal()
+    }
+
+    fn has_fatal_refusal(&self) -> bool {
+        self.fatal_refusal().is_some()
+    }
+
+    /// An unattended or expired approval that fails the run, whatever the run does about failed calls.
+    fn fatal_refusal(&self) -> Option<Failure> {
+        let on_expiry = self.ctx.engine.agents.settings.permissions.on_expiry;
+        approvals::fatal_refusal(&self.plan, self.unattended, on_expiry)
     }
 
     /// The failed call that fails the run, if any. An interrupted call does not: its effects are unknown, and that is
@@ -115,8 +192,10 @@ impl ToolsRun<'_> {
                 (state, Some(failure))
             }
             (None, _) if self.no_sandbox.is_some() => (RunState::Failed, self.no_sandbox.take()),
-            (None, Some(outcome)) => (RunState::Failed, Some(run_failure(outcome))),
-            (None, None) => (RunState::Completed, None),
+            (None, outcome) if self.has_fatal_refusal() || outcome.is_some() => {
+                (RunState::Failed, self.fatal_refusal().or_else(|| outcome.map(run_failure)))
+            }
+            (None, _) => (RunState::Completed, None),
         };
         let steps = close_unfinished(&mut self.plan, state);
         let outcomes: Vec<ToolOutcome> =
@@ -156,6 +235,7 @@ fn run_failure(outcome: &ToolOutcome) -> Failure {
 fn calls_as_message(plan: &[PlannedCall]) -> Vec<NewMessage> {
     let uses = plan.iter().map(|planned| Part::ToolUse { call: planned.call.clone() });
     let results = plan.iter().filter_map(|planned| planned.outcome.clone());
-    let parts = uses.chain(results.map(|outcome| Part::ToolResult { outcome })).collect();
+    let notes = plan.iter().filter_map(approvals::decision_note).map(Part::text);
+    let parts = uses.chain(results.map(|outcome| Part::ToolResult { outcome })).chain(notes).collect();
     vec![NewMessage { id: MessageId::new(), role: Role::Tool, agent: None, parts }]
 }

@@ -140,9 +140,14 @@ fn field_of(path: &serde_path_to_error::Path) -> String {
     if path == "." { "body".to_owned() } else { path }
 }
 
-/// A message for a JSON error. The library's own text names Rust types.
+/// A message for a JSON error.
 fn plain(error: &serde_json::Error) -> String {
-    format!("expected other JSON: {error}")
+    use serde_json::error::Category;
+    match error.classify() {
+        Category::Data => format!("the value does not fit: {error}"),
+        Category::Eof => format!("the JSON ends early: {error}"),
+        Category::Io | Category::Syntax => format!("not valid JSON: {error}"),
+    }
 }
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {

@@ -11,6 +11,7 @@ use hyper_util::{
 };
 use remuda_domain::{Code, Error, error::Result, limits::MAX_MESSAGE_BYTES};
 use remuda_grpc::GrpcRouter;
+use remuda_tls::{Protocol, ServerTls, Stream};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -47,6 +48,8 @@ pub struct ServeOptions {
     pub max_connections: usize,
     /// How long open calls may go on after the stop signal.
     pub drain: Duration,
+    /// `None`: the port speaks plain HTTP.
+    pub tls: Option<ServerTls>,
 }
 
 /// Binds a port. Call it before any other work, so that a port in use is reported first.
@@ -102,10 +105,10 @@ pub async fn serve(
             state.scope(response).instrument(span)
         });
         let (builder, watcher, stop) = (Arc::clone(&builder), open.watcher(), stop.clone());
+        let tls = options.tls.clone();
         connections.spawn(async move {
-            let Some(builder) = stop.run_until_cancelled(builder.for_peer(&stream)).await.flatten() else {
-                return;
-            };
+            let opened = timeout(HEADER_TIMEOUT, builder.open(tls.as_ref(), stream));
+            let Some(Ok(Ok((builder, stream)))) = stop.run_until_cancelled(opened).await else { return };
             let io = TokioIo::new(WriteTimeout::new(stream, STALL_TIMEOUT));
             let connection = watcher.watch(builder.serve_connection(io, service).into_owned());
             // Peers may break connections at any time: not worth a warning.
@@ -157,10 +160,19 @@ impl Builders {
         Self { http1: http1.http1_only(), http2: http2.http2_only() }
     }
 
-    /// The builder for the HTTP version of the peer. `None` if the peer sends nothing.
-    async fn for_peer(&self, stream: &TcpStream) -> Option<&Builder<TokioExecutor>> {
-        let is_http2 = timeout(HEADER_TIMEOUT, speaks_http2(stream)).await.ok()?;
-        Some(if is_http2.ok()? { &self.http2 } else { &self.http1 })
+    /// Completes the handshake, and finds the builder for the HTTP version of the peer. The caller limits the time.
+    async fn open(
+        &self,
+        tls: Option<&ServerTls>,
+        stream: TcpStream,
+    ) -> io::Result<(&Builder<TokioExecutor>, Stream)> {
+        let (stream, protocol) = remuda_tls::accept(tls, stream).await?;
+        let is_http2 = match (&stream, protocol) {
+            (_, Some(protocol)) => protocol == Protocol::Http2,
+            (Stream::Plain(stream), None) => speaks_http2(stream).await?,
+            (Stream::Tls(_), None) => false,
+        };
+        Ok((if is_http2 { &self.http2 } else { &self.http1 }, stream))
     }
 }
 
@@ -197,4 +209,18 @@ fn prepare(stream: &TcpStream, options: &ServeOptions) {
 fn is_grpc(request: &Request<Incoming>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documented_limits_are_the_enforced_ones() {
+        let docs = include_str!("../../../docs/http.md");
+        let (head, list) = (BUFFER_BYTES / 1024, MAX_HEADER_LIST / 1024);
+        let size = format!("{MAX_HEADERS} headers and {head} KiB (HTTP/2: {list} KiB) for a request head");
+        let time = format!("must arrive within {} s", HEADER_TIMEOUT.as_secs());
+        assert!(docs.contains(&size) && docs.contains(&time), "{size}, {time}");
+    }
 }

@@ -19,7 +19,7 @@ use remuda_roots::{
     Exposed, RootOptions, WorkspaceRoots, create_private_directory, create_private_file, restrict,
 };
 use remuda_store::{Backend, KeyOwner, Store};
-use remuda_transport::{BusSigning, Memory, Nats, NatsOptions, Transport};
+use remuda_transport::{Memory, Nats, NatsOptions, Transport};
 use tokio::time::Instant;
 
 use crate::{Roles, bus_signing::bus_signing};
@@ -95,12 +95,14 @@ pub fn store_options(config: &Config, mode: Mode) -> Result<remuda_store::Option
 #[must_use]
 pub fn nats_options(config: &Config) -> NatsOptions {
     let settings = &config.nats;
-    let credentials = settings.credentials_file.clone();
+    let file = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
     NatsOptions {
         servers: settings.servers.iter().map(|server| server.expose().to_owned()).collect(),
         prefix: settings.prefix.clone(),
         replicas: settings.replicas as usize,
-        credentials_file: (!credentials.as_os_str().is_empty()).then_some(credentials),
+        credentials_file: file(&settings.credentials_file),
+        key: (!settings.key.is_empty()).then(|| settings.key.expose().to_owned()),
+        ca_file: file(&settings.ca_file),
         connect_timeout: settings.connect_timeout.min(CONNECT_ATTEMPT_TIMEOUT),
         // The token of a dead worker is redelivered no later than its lease expires.
         ack_wait: config.worker.lease,
@@ -172,9 +174,21 @@ impl Connections {
         let slots = Slots::default();
         let options = with_slots(store_options(config, Mode::Split)?, &slots);
         let store = remuda_store::connect(&options).await?;
-        let nats = connect_with_retry(config, &bus_signing(config, roles, &store)).await?;
-        let pool: Pool = config.worker.pool.parse()?;
-        nats.provision(&[pool]).await?;
+        let options = NatsOptions { manages_stream: roles.control_plane, ..nats_options(config) };
+        if !options.has_credentials() {
+            tracing::warn!(
+                "nats.key and nats.credentials_file are not set: whoever reaches NATS reads the output of tools; see `remuda nats-auth`"
+            );
+        }
+        let signing = bus_signing(config, roles, &store);
+        let give_up_at = Instant::now() + config.nats.connect_timeout;
+        let nats = retry(give_up_at, || Nats::connect_signed(options.clone(), signing.clone())).await?;
+        if roles.control_plane || roles.worker {
+            let pools = [config.worker.pool.parse::<Pool>()?];
+            // A worker waits until a control plane has created the stream.
+            let give_up_at = Instant::now() + config.nats.connect_timeout;
+            retry(give_up_at, || nats.provision(&pools)).await?;
+        }
         Ok(Self::new(store, Arc::new(nats.clone()), slots, Some(nats), None))
     }
 
@@ -233,12 +247,11 @@ fn make_private(path: &Path) {
     }
 }
 
-/// Connects with exponential backoff while NATS is unavailable.
-async fn connect_with_retry(config: &Config, signing: &BusSigning) -> Result<Nats> {
-    let give_up_at = Instant::now() + config.nats.connect_timeout;
+/// Tries something with exponential backoff while NATS is unavailable.
+async fn retry<T, F: Future<Output = Result<T>>>(give_up_at: Instant, attempt: impl Fn() -> F) -> Result<T> {
     let mut pause = Duration::from_millis(100);
     loop {
-        let error = match Nats::connect_signed(nats_options(config), signing.clone()).await {
+        let error = match attempt().await {
             Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => error,
             outcome => return outcome,
         };

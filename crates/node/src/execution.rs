@@ -85,6 +85,7 @@ pub async fn backends(
         grace: config.worker.kill_grace,
         guard: guard.clone(),
         hardening: hardening(config),
+        readable: config.sandbox.readable.clone(),
         ..LocalOptions::default()
     });
     let docker = DockerBackend::new(docker_options(config, store, policies, guard).await?);

@@ -7,7 +7,7 @@ use remuda_control_plane::{
     App, AppOptions, Health, PREFIX, ProcessLogs, Reconciler, ReconcilerOptions, ServerInfo, Services,
 };
 use remuda_domain::{
-    error::Result,
+    error::{Error, Result},
     execution::{BackendKind, Policies},
     logs::Role,
     tool::ToolCall,
@@ -15,9 +15,10 @@ use remuda_domain::{
 use remuda_engine::{Engine, Placement};
 use remuda_grpc::{Authenticator, BrowserRules, Gate, KeyPolicy, RequestLimits};
 use remuda_http::ServeOptions;
-use remuda_sandbox::{Backends, FeatureState, Guard};
+use remuda_sandbox::{Backends, FeatureState, Guard, local::Hardening};
 use remuda_stream::{StreamOptions, StreamParts, Streams};
 use remuda_telemetry::Levels;
+use remuda_tls::ServerTls;
 use remuda_tools::Registry;
 use remuda_worker::{Worker, WorkerOptions};
 use tokio::{net::TcpListener, sync::watch};
@@ -60,6 +61,8 @@ pub struct Options {
     pub version: String,
     /// The log filter of this process.
     pub levels: Levels,
+    /// The certificate of the port, if it has TLS.
+    pub tls: Option<ServerTls>,
     /// The program and arguments of the guard that kills tools when this process dies. Without a guard, tools survive it.
     pub guard: Option<(PathBuf, Vec<String>)>,
 }
@@ -76,6 +79,8 @@ pub struct Node {
 impl Node {
     /// Binds the port, opens store and transport, starts the roles.
     pub async fn start(options: Options) -> Result<Self> {
+        // A tool of a worker that runs as this user could otherwise read the secrets of this process.
+        remuda_sandbox::local::conceal_process()?;
         let listener = bind(&options).await?;
         let address = match &listener {
             Some(listener) => Some(listener.local_addr().map_err(no_address)?),
@@ -133,8 +138,8 @@ impl Node {
     }
 }
 
-fn no_address(error: std::io::Error) -> remuda_domain::Error {
-    remuda_domain::Error::internal("the listener has no address").with_source(error)
+fn no_address(error: std::io::Error) -> Error {
+    Error::internal("the listener has no address").with_source(error)
 }
 
 /// Binds the control plane's address, or the stream service's if the process has only that role.
@@ -213,6 +218,7 @@ impl Starter<'_> {
             max_concurrent_streams: config.server.max_concurrent_streams,
             max_connections: config.server.max_connections as usize,
             drain: SERVER_DRAIN,
+            tls: self.options.tls.clone(),
         };
         let grpc = remuda_grpc::router(grpc, gate)?;
         self.tasks.spawn(remuda_http::serve(listener, grpc, http, serving, self.stop.clone()));
@@ -276,15 +282,15 @@ impl Starter<'_> {
 
     async fn start_worker(&self) -> Result<()> {
         let settings = &self.options.config.worker;
-        // Tools run as this user and could otherwise read the secrets in this process's environment.
-        remuda_sandbox::local::conceal_process()?;
         let guard = match &self.options.guard {
             Some((program, args)) => Some(Guard::start(program.clone(), args.clone()).await?),
             None => None,
         };
         let (config, store) = (&self.options.config, &self.connections.store);
         let backends = crate::execution::backends(config, store, &self.policies, guard.clone()).await?;
-        log_restrictions(&backends).await?;
+        if self.policies.allow(BackendKind::Local) {
+            check_restrictions(&backends, crate::execution::hardening(config)).await?;
+        }
         let engine = Engine {
             store: Arc::clone(&self.connections.store),
             transport: Arc::clone(&self.connections.transport),
@@ -312,15 +318,32 @@ impl Starter<'_> {
     }
 }
 
-/// Logs which restrictions the local backend enforces.
-async fn log_restrictions(backends: &Backends) -> Result<()> {
-    let local = backends.get(BackendKind::Local)?;
-    let features = local.describe().await;
-    let named = |enforced: bool| {
-        let of = features.iter().filter(move |it| (it.state == FeatureState::Enforced) == enforced);
+/// Logs which restrictions the local backend enforces. Fails if required ones cannot be enforced.
+async fn check_restrictions(backends: &Backends, hardening: Hardening) -> Result<()> {
+    let features = backends.get(BackendKind::Local)?.describe().await;
+    let named = |state: FeatureState| {
+        let of = features.iter().filter(move |it| it.state == state);
         of.map(|feature| feature.name).collect::<Vec<_>>().join(", ")
     };
-    tracing::info!(enforced = named(true), not_enforced = named(false), "local backend restrictions");
+    tracing::info!(
+        enforced = named(FeatureState::Enforced),
+        partial = named(FeatureState::Partial),
+        off = named(FeatureState::Off),
+        unavailable = named(FeatureState::Unavailable),
+        "local backend restrictions"
+    );
+    for feature in features.iter().filter(|it| matches!(it.name, "confinement" | "worker protection")) {
+        match feature.state {
+            FeatureState::Enforced => {}
+            _ if hardening == Hardening::Required => {
+                return Err(Error::unavailable(feature.detail.clone()).at("sandbox.hardening"));
+            }
+            FeatureState::Off if !nix::unistd::geteuid().is_root() => {}
+            FeatureState::Off | FeatureState::Partial | FeatureState::Unavailable => {
+                tracing::warn!(feature = feature.name, detail = feature.detail, "commands are not confined");
+            }
+        }
+    }
     Ok(())
 }
 

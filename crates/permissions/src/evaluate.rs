@@ -22,6 +22,8 @@ struct Finding<'a> {
     rule: Option<(Layer, &'a PermissionRule)>,
     /// The rule may match, but that is not certain.
     doubtful: bool,
+    /// The last rule that allows the program, but not what it executes.
+    passed_over: Option<&'a PermissionRule>,
 }
 
 pub(crate) fn judge(rules: &Ruleset, mode: PermissionMode, root: &str, call: &ProposedCall<'_>) -> Verdict {
@@ -56,7 +58,7 @@ pub(crate) fn judge(rules: &Ruleset, mode: PermissionMode, root: &str, call: &Pr
 
 /// The strictest of two decisions: by all rules, and by the locked rules alone.
 fn decide<'a>(rules: &'a Ruleset, mode: PermissionMode, subject: &Subject<'_>) -> Finding<'a> {
-    let nothing = Finding { action: PermissionAction::Ask, rule: None, doubtful: false };
+    let nothing = Finding { action: PermissionAction::Ask, rule: None, doubtful: false, passed_over: None };
     let mut lists = rules.rule_lists();
     let whole = lists.next().and_then(|all| last_match(all, subject)).unwrap_or(nothing);
     let whole = if mode == PermissionMode::FullAuto { without_asking(whole) } else { whole };
@@ -89,12 +91,19 @@ fn last_match<'a>(
     subject: &Subject<'_>,
 ) -> Option<Finding<'a>> {
     let mut doubt: Option<(Layer, &PermissionRule)> = None;
-    let doubtful = |doubt| Finding { action: PermissionAction::Ask, rule: Some(doubt), doubtful: true };
+    let mut passed_over: Option<&PermissionRule> = None;
+    let finding =
+        |action, rule, doubtful, passed_over| Finding { action, rule: Some(rule), doubtful, passed_over };
     for (layer, rule) in rules.rev().filter(|(_, rule)| concerns(rule, subject.permission, subject.tool)) {
         if subject.fits(layer, rule) {
             let stricter = doubt.filter(|(_, doubt)| doubt.action > rule.action);
-            let certain = Finding { action: rule.action, rule: Some((layer, rule)), doubtful: false };
-            return Some(stricter.map_or(certain, doubtful));
+            return Some(match stricter {
+                Some(doubt) => finding(PermissionAction::Ask, doubt, true, passed_over),
+                None => finding(rule.action, (layer, rule), false, passed_over),
+            });
+        }
+        if passed_over.is_none() && subject.lacks_name(layer, rule) {
+            passed_over = Some(rule);
         }
         // Built-in rules only apply to certain matches.
         let counts = layer != Layer::Default
@@ -103,7 +112,7 @@ fn last_match<'a>(
             doubt = Some((layer, rule));
         }
     }
-    doubt.map(doubtful)
+    doubt.map(|doubt| finding(PermissionAction::Ask, doubt, true, passed_over))
 }
 
 /// Whether a rule names this permission or this tool.
@@ -137,6 +146,17 @@ fn always(
 }
 
 fn why(subject: &Subject<'_>, finding: &Finding<'_>) -> String {
+    let reason = reason(subject, finding);
+    match (finding.passed_over, subject.executes) {
+        (Some(rule), Some(executes)) => {
+            let (pattern, shown) = (shortened(&rule.pattern), shortened(&subject.shown));
+            format!("{reason}; `{pattern}` does not allow `{shown}`: {executes}")
+        }
+        _ => reason,
+    }
+}
+
+fn reason(subject: &Subject<'_>, finding: &Finding<'_>) -> String {
     let Some((layer, rule)) = finding.rule else {
         return format!("no rule matches {} `{}`", subject.permission, shortened(&subject.shown));
     };

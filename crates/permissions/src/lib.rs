@@ -20,6 +20,10 @@
 //! argument of a shell, behind `sudo` or `xargs`. A command that is not known statically, such as the value of a variable,
 //! needs approval as soon as a rule that is not built in forbids anything it may be.
 //!
+//! Some programs execute something else: code of files, programs that options or settings name. A
+//! table (`shell/executors`) knows them. A rule that allows such a command has to name what executes: `git *` does not
+//! allow `git -c core.fsmonitor=x status`, and `cargo *` does not allow `cargo run`.
+//!
 //! This protects against accidents and against manipulated models. It is not a sandbox: a program that may run, such as an
 //! interpreter or `make`, can do anything within its sandbox.
 //!

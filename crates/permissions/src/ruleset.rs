@@ -2,7 +2,7 @@
 
 use remuda_domain::{
     permission::{PermissionAction, PermissionMode, PermissionRule},
-    tool::{ToolCatalog, ToolDescriptor},
+    tool::{CallSubject, ToolCatalog, ToolDescriptor},
 };
 
 use crate::{
@@ -33,6 +33,12 @@ impl Ruleset {
         Self { rules: defaults::rules().into_iter().map(|rule| (Layer::Default, rule)).collect() }
     }
 
+    /// Allows everything, without the built-in rules: for calls that no model asks for.
+    #[must_use]
+    pub fn allowing() -> Self {
+        Self { rules: vec![(Layer::Default, PermissionRule::new("*", "*", PermissionAction::Allow))] }
+    }
+
     /// Appends rules to a layer. Only rules of the platform and of tenants can be `locked`; it is cleared for other layers.
     #[must_use]
     pub fn with(mut self, layer: Layer, rules: impl IntoIterator<Item = PermissionRule>) -> Self {
@@ -49,6 +55,15 @@ impl Ruleset {
     #[must_use]
     pub fn judge(&self, mode: PermissionMode, root: &str, call: &ProposedCall<'_>) -> Verdict {
         evaluate::judge(self, mode, root, call)
+    }
+
+    /// Whether a rule besides the built-in ones may be about calls of this tool.
+    #[must_use]
+    pub fn concerns(&self, tool: &ToolDescriptor) -> bool {
+        // Redirections and searches of a script are judged as other permissions.
+        let several = matches!((tool.subject)(&serde_json::Value::Null), CallSubject::Script { .. });
+        let rules = self.rules.iter().filter(|(layer, _)| *layer != Layer::Default);
+        rules.into_iter().any(|(_, rule)| several || concerns(rule, &tool.permission, Some(&tool.name)))
     }
 
     /// Whether the last rule for a tool denies it completely, so that the tool is not offered to the model.

@@ -6,6 +6,7 @@
 
 mod collect;
 mod compound;
+mod executors;
 mod expansion;
 mod heredoc;
 mod list;
@@ -16,6 +17,7 @@ mod variables;
 mod word;
 mod wrappers;
 
+pub(crate) use self::executors::Executes;
 use crate::{path, wildcard::ANY};
 
 const MAX_BYTES: usize = 64 * 1024;
@@ -80,13 +82,25 @@ pub(crate) struct Command {
     pub(crate) unknown: Option<&'static str>,
     /// Has variable assignments before it.
     pub(crate) assigned: bool,
+    /// That its program executes something else, if so.
+    pub(crate) executes: Option<Executes>,
+}
+
+/// A text of a command that rules may match.
+#[derive(Clone, Debug)]
+pub(crate) struct AlternativeText {
+    pub(crate) text: String,
+    /// It is certainly the same program.
+    pub(crate) same: bool,
+    /// The number of characters that a rule which allows it has to name.
+    pub(crate) named: usize,
 }
 
 impl Command {
     fn new(words: Vec<Word>, unknown: Option<&'static str>) -> Self {
         let join = |part: fn(&Word) -> &str| words.iter().map(part).collect::<Vec<_>>().join(" ");
         let (text, raw) = (join(|word| &word.text), join(|word| &word.raw));
-        Self { words, text, raw, unknown, assigned: false }
+        Self { words, text, raw, unknown, assigned: false, executes: None }
     }
 
     fn unknown_script(script: &str, why: &'static str) -> Self {
@@ -96,12 +110,19 @@ impl Command {
             raw: script.trim().to_owned(),
             unknown: Some(why),
             assigned: false,
+            executes: None,
         }
     }
 
+    /// How many bytes of the text, and of the source text, a rule that allows the command has to name.
+    pub(crate) fn named(&self, part: fn(&Word) -> &str) -> usize {
+        let Some(executes) = self.executes else { return 0 };
+        let words = self.words.iter().take(executes.words);
+        words.map(|word| part(word).len() + 1).sum::<usize>().saturating_sub(1)
+    }
+
     /// Other texts that rules may match: without the program's directory, or without git's options before its sub-command.
-    /// With each, whether it is certainly the same program.
-    pub(crate) fn alternative_texts(&self) -> Vec<(String, bool)> {
+    pub(crate) fn alternative_texts(&self) -> Vec<AlternativeText> {
         const SYSTEM: [&str; 5] = ["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"];
         let Some((first, rest)) = self.words.split_first() else { return Vec::new() };
         let Some(program) = self.program() else { return Vec::new() };
@@ -109,16 +130,21 @@ impl Command {
             let words = std::iter::once(program).chain(rest.iter().map(|word| word.text.as_str()));
             words.collect::<Vec<_>>().join(" ")
         };
-        let directory = first.text.rsplit_once('/').map(|(directory, _)| directory);
-        let mut alternatives: Vec<_> =
-            directory.map(|directory| (join(rest), SYSTEM.contains(&directory))).into_iter().collect();
+        let different = |text: String| AlternativeText { text, same: false, named: usize::MAX };
+        let mut alternatives = Vec::new();
+        if let Some((directory, _)) = first.text.rsplit_once('/') {
+            let shorter = first.text.len() - program.len();
+            let named = self.named(|word| &word.text).saturating_sub(shorter);
+            let same = SYSTEM.contains(&directory);
+            alternatives.push(AlternativeText { text: join(rest), same, named });
+        }
         let at = if program == "git" { wrappers::git_subcommand(&self.words) } else { 1 };
         if at > 1 {
-            alternatives.push((join(&self.words[at..]), false));
+            alternatives.push(different(join(&self.words[at..])));
         }
         let normal: Vec<String> = self.words.iter().map(normalized).collect();
         if normal.iter().zip(&self.words).any(|(normal, word)| *normal != word.text) {
-            alternatives.push((normal.join(" "), false));
+            alternatives.push(different(normal.join(" ")));
         }
         alternatives
     }

@@ -9,9 +9,9 @@ use crate::{
     always_rules,
     layer::Layer,
     path,
-    shell::{self, Redirection, ScriptAnalysis},
+    shell::{self, AlternativeText, Redirection, ScriptAnalysis},
     verdict::ProposedCall,
-    wildcard::{ANY, fits, may_fit},
+    wildcard::{ANY, fits, is_universal, may_fit},
 };
 
 /// One part of a call that rules decide about, such as a path or a command.
@@ -24,6 +24,8 @@ pub(crate) struct Subject<'a> {
     forms: Vec<MatchText>,
     /// Why it may be anything, if so.
     pub(crate) unknown: Option<&'static str>,
+    /// Why its program executes something else, if so.
+    pub(crate) executes: Option<&'static str>,
     /// Offers for the decision `always`: a rule that also allows similar calls, and one that allows only this one.
     pub(crate) always: [Option<PermissionRule>; 2],
     is_path: bool,
@@ -49,6 +51,8 @@ enum MatchedRules {
 #[derive(Clone, Copy, Debug)]
 enum AllowMatch {
     ByPattern,
+    /// By pattern, if the pattern names this many bytes of the text: they make the program execute something else.
+    Naming(usize),
     /// The pattern must equal the text, since the effect of parts of it is unknown.
     Exact,
     Never,
@@ -60,14 +64,24 @@ impl From<String> for MatchText {
     }
 }
 
+/// Whether a pattern names this many bytes of what it matches, before its first wildcard.
+fn names(pattern: &str, bytes: usize) -> bool {
+    is_universal(pattern) || pattern.find(['*', '?']).unwrap_or(pattern.len()) >= bytes
+}
+
 impl MatchText {
-    fn is_compared_with(&self, layer: Layer, rule: &PermissionRule) -> bool {
+    fn is_for(&self, layer: Layer) -> bool {
         let other = if layer == Layer::Default { MatchedRules::Other } else { MatchedRules::BuiltIn };
-        if self.applies_to == other {
+        self.applies_to != other
+    }
+
+    fn is_compared_with(&self, layer: Layer, rule: &PermissionRule) -> bool {
+        if !self.is_for(layer) {
             return false;
         }
         let enough = match self.allow {
             AllowMatch::ByPattern => true,
+            AllowMatch::Naming(bytes) => names(&rule.pattern, bytes.min(self.text.len())),
             AllowMatch::Exact => rule.pattern == self.text,
             AllowMatch::Never => false,
         };
@@ -77,7 +91,8 @@ impl MatchText {
 
 impl<'a> Subject<'a> {
     fn new(permission: &'a str, tool: Option<&'a str>, shown: String, forms: Vec<MatchText>) -> Self {
-        Self { permission, tool, shown, forms, unknown: None, always: [None, None], is_path: false }
+        let always = [None, None];
+        Self { permission, tool, shown, forms, unknown: None, executes: None, always, is_path: false }
     }
 
     fn path(permission: &'a str, tool: Option<&'a str>, root: &str, written: &str) -> Self {
@@ -118,6 +133,17 @@ impl<'a> Subject<'a> {
     /// Whether a rule certainly matches.
     pub(crate) fn fits(&self, layer: Layer, rule: &PermissionRule) -> bool {
         self.any(layer, rule, fits)
+    }
+
+    /// Whether a rule that allows would match if it named what the command executes.
+    pub(crate) fn lacks_name(&self, layer: Layer, rule: &PermissionRule) -> bool {
+        let judged = |form: &&MatchText| match form.allow {
+            AllowMatch::Naming(_) => form.is_for(layer),
+            _ => false,
+        };
+        rule.action == PermissionAction::Allow
+            && self.executes.is_some()
+            && self.forms.iter().filter(judged).any(|form| fits(&rule.pattern, &form.text))
     }
 
     /// Whether a rule may match, depending on the unknown parts.
@@ -174,15 +200,20 @@ fn subjects_of_script<'a>(tool: &'a ToolDescriptor, root: &str, script: &ScriptA
     let permission = &*tool.permission;
     let mut subjects = Vec::new();
     for command in &script.commands {
-        let mut forms =
-            vec![MatchText { applies_to: MatchedRules::Other, ..MatchText::from(command.text.clone()) }];
+        let naming = |bytes| match command.executes {
+            Some(_) => AllowMatch::Naming(bytes),
+            None => AllowMatch::ByPattern,
+        };
+        let form = |text, allow| MatchText { text, allow, applies_to: MatchedRules::Other };
+        let bytes = command.named(|word| &word.text);
+        let mut forms = vec![form(command.text.clone(), naming(bytes))];
         if command.raw != command.text {
-            let allow = if command.words.is_empty() { AllowMatch::Exact } else { AllowMatch::ByPattern };
-            forms.push(MatchText { text: command.raw.clone(), allow, applies_to: MatchedRules::Other });
+            let bytes = command.named(|word| &word.raw);
+            let allow = if command.words.is_empty() { AllowMatch::Exact } else { naming(bytes) };
+            forms.push(form(command.raw.clone(), allow));
         }
-        forms.extend(command.alternative_texts().into_iter().map(|(text, same)| {
-            let allow = if same { AllowMatch::ByPattern } else { AllowMatch::Never };
-            MatchText { text, allow, applies_to: MatchedRules::Other }
+        forms.extend(command.alternative_texts().into_iter().map(|AlternativeText { text, same, named }| {
+            form(text, if same { naming(named) } else { AllowMatch::Never })
         }));
         // The built-in rules match paths, which are whole words.
         forms.push(MatchText {
@@ -192,7 +223,9 @@ fn subjects_of_script<'a>(tool: &'a ToolDescriptor, root: &str, script: &ScriptA
         let mut subject = Subject::new(permission, Some(&tool.name), command.raw.clone(), forms);
         subject.unknown = command.unknown;
         let only = always_rules::exact(permission, &command.raw).filter(|_| command.is_self_contained());
-        subject.always = [always_rules::similar(permission, command), only];
+        subject.executes = command.executes.map(|executes| executes.why);
+        let similar = always_rules::similar(permission, command).filter(|rule| names(&rule.pattern, bytes));
+        subject.always = [similar, only];
         subjects.push(subject);
     }
     for Redirection { target, reads, writes } in &script.redirections {

@@ -147,6 +147,8 @@ pub enum ExecStatus {
     Signalled(i32),
     /// Killed by the kernel's OOM killer.
     OutOfMemory,
+    /// Ended because it wrote until the workspace's file system had too little space left.
+    DiskFull,
     TimedOut,
     Cancelled,
 }

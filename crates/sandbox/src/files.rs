@@ -18,6 +18,7 @@ mod write;
 
 use std::{path::Path, sync::Arc};
 
+use nix::sys::statvfs::fstatvfs;
 use remuda_domain::error::{Error, Result};
 
 use self::search_limits::SearchLimits;
@@ -48,6 +49,17 @@ impl HostFiles {
 
     pub(crate) fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// Bytes that are free on the file system of the workspace.
+    pub(crate) fn free_bytes(&self) -> impl Future<Output = Result<u64>> + Send + use<> {
+        let root = Arc::clone(&self.root);
+        blocking(move || {
+            let found = fstatvfs(root.directory(".")?).map_err(|errno| {
+                Error::unavailable("cannot determine the free space of the workspace").with_source(errno)
+            })?;
+            Ok(found.blocks_available().saturating_mul(found.fragment_size()))
+        })
     }
 
     pub(crate) async fn read(&self, path: &str, range: ByteRange) -> Result<FileContents> {

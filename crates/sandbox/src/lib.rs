@@ -13,6 +13,7 @@
 
 mod backends;
 mod command;
+mod disk_watch;
 pub mod docker;
 mod files;
 pub mod guard;

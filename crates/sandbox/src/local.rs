@@ -1,9 +1,12 @@
 //! The local backend: commands run as processes of this user on the host's files.
 //!
 //! Each command has a supervisor (`crates/supervisor`) that leads its session and adopts its orphans, so no
-//! process outlives the command, even one that left its process group. This contains accidents: a command may
-//! do what this user may, unless it is confined ([`Hardening`]), and may kill its own supervisor.
+//! process outlives the command, even one that left its process group. A command has no capabilities and is kept
+//! from this process where the machine can do that. Its user's files and network are open to it, unless it is
+//! confined ([`Hardening`]).
 
+mod bubblewrap;
+mod command_user;
 mod describe;
 mod environment;
 mod exec;
@@ -12,6 +15,7 @@ mod limits;
 mod pipes;
 mod process_group;
 mod supervisor_starter;
+mod system_files;
 
 use std::{
     path::{Path, PathBuf},
@@ -31,7 +35,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::hardening::Hardening;
 use self::{
     environment::Environment,
-    hardening::ConfinementMethod,
+    hardening::{CommandConfinement, ConfinementMethod},
     supervisor_starter::{MAX_SPARES, SupervisorStarter},
 };
 use crate::{
@@ -57,8 +61,12 @@ pub struct LocalOptions {
     /// for tests only.
     pub guard: Option<Arc<Guard>>,
     pub hardening: Hardening,
-    /// Preferred program for confinement, where it works. Without it, Landlock and seccomp are used.
+    /// Program that confines commands, where it works. [`Hardening::Required`] needs it.
     pub bubblewrap: Option<PathBuf>,
+    /// Whether the kernel's Landlock may be used where it works. For tests.
+    pub landlock: bool,
+    /// Further paths that confined commands may read.
+    pub readable: Vec<PathBuf>,
 }
 
 impl Default for LocalOptions {
@@ -70,7 +78,9 @@ impl Default for LocalOptions {
             grace: Duration::from_millis(500),
             guard: None,
             hardening: Hardening::None,
-            bubblewrap: hardening::find_bubblewrap(),
+            bubblewrap: bubblewrap::find(),
+            landlock: true,
+            readable: Vec::new(),
         }
     }
 }
@@ -95,7 +105,7 @@ struct Host {
 
 impl Host {
     async fn confinement_method(&self) -> Result<ConfinementMethod> {
-        let detect = || ConfinementMethod::detect(self.options.hardening, self.options.bubblewrap.as_deref());
+        let detect = || ConfinementMethod::detect(&self.options);
         self.confinement_method.get_or_try_init(detect).await.cloned()
     }
 }
@@ -127,18 +137,19 @@ impl Backend for LocalBackend {
 
     async fn acquire(&self, request: &SandboxRequest) -> Result<Arc<dyn Sandbox>> {
         let files = HostFiles::open(&request.workspace_root, self.0.options.guard.clone()).await?;
-        let wanted = request.policy.limits;
-        let limits = blocking(move || Ok(limits::of(&wanted))).await?;
-        let workspace = hardening::path_of_descriptor(&files.root().directory(".")?)?;
-        let network = request.policy.network != NO_NETWORK;
-        let starter = SupervisorStarter::new(
-            Arc::clone(&self.0),
-            files,
-            self.0.confinement_method().await?,
-            workspace,
-            network,
-        );
-        Ok(Arc::new(LocalSandbox { starter, limits }))
+        let method = self.0.confinement_method().await?;
+        let (wanted, network) = (request.policy.limits, request.policy.network != NO_NETWORK);
+        let (directory, readable) = (files.root().directory(".")?, self.0.options.readable.clone());
+        let (confinement, limits) = blocking(move || {
+            let scratch = wanted.scratch_bytes;
+            let confinement = CommandConfinement::new(method, &directory, network, scratch, &readable)?;
+            let limits = limits::of(&wanted, confinement.other_user());
+            Ok((confinement, limits))
+        })
+        .await?;
+        let starter = SupervisorStarter::new(Arc::clone(&self.0), files, confinement);
+        let disk_reserve = request.policy.limits.disk_reserve_bytes;
+        Ok(Arc::new(LocalSandbox { starter, limits, disk_reserve }))
     }
 
     async fn maintain(&self, stop: CancellationToken) {
@@ -158,6 +169,7 @@ impl Backend for LocalBackend {
 struct LocalSandbox {
     starter: Arc<SupervisorStarter>,
     limits: Limits,
+    disk_reserve: u64,
 }
 
 #[async_trait]
@@ -174,7 +186,8 @@ impl Sandbox for LocalSandbox {
     ) -> Result<ExecResult> {
         command.check()?;
         let (command, files, grace) = (&command, &self.starter.files, self.starter.host.options.grace);
-        exec::run(self, &Job { command, files, output, cancel, grace }).await
+        let disk_reserve = self.disk_reserve;
+        exec::run(self, &Job { command, files, output, cancel, grace, disk_reserve }).await
     }
 
     async fn read_file(&self, path: &str, range: ByteRange) -> Result<FileContents> {
@@ -207,8 +220,8 @@ impl Sandbox for LocalSandbox {
 }
 
 /// Hides this process's memory and environment, which contain secrets, from processes of the same user that
-/// lack `CAP_SYS_PTRACE`: otherwise a command could read `/proc/<worker>/environ`. Call it at the start of a
-/// worker's `main`.
+/// lack `CAP_SYS_PTRACE`: otherwise a command could read `/proc/<worker>/environ`. Call it when a process starts
+/// that has secrets, whether or not it executes commands: a worker of the same user may.
 pub fn conceal_process() -> Result<()> {
     nix::sys::prctl::set_dumpable(false)
         .map_err(|errno| Error::internal("cannot make this process unreadable").with_source(errno))

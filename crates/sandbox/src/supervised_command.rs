@@ -7,7 +7,7 @@ use std::{future::Future, time::Duration};
 use remuda_domain::error::{Code, Error, Result};
 use remuda_supervisor::{
     Confinement, End, ExitStatus, FromSupervisor, Limits, Program as SupervisorProgram, Refusal, RefusalKind,
-    Request, ToSupervisor,
+    Request, ToSupervisor, User,
 };
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use self::stream_capture::StreamCapture;
 use crate::{
     command::{Command, ExecResult, ExecStatus, Program, Usage},
+    disk_watch::DiskWatch,
     files::HostFiles,
     output_capture::CapturedOutput,
     output_sink::{OutputSink, OutputStream},
@@ -43,6 +44,8 @@ pub(crate) struct Job<'a> {
     pub(crate) cancel: &'a CancellationToken,
     /// Time between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
+    /// Free bytes of the workspace's file system that the command must leave; 0 for no limit.
+    pub(crate) disk_reserve: u64,
 }
 
 /// Execution settings that the backend decides.
@@ -53,12 +56,15 @@ pub(crate) struct ExecutionSettings {
     /// Base environment; the command's own variables override it.
     pub(crate) env: Vec<(String, String)>,
     pub(crate) limits: Limits,
+    pub(crate) user: Option<User>,
+    pub(crate) file_capabilities: bool,
     pub(crate) confinement: Option<Confinement>,
 }
 
 impl Job<'_> {
     pub(crate) fn request(&self, settings: ExecutionSettings) -> Request {
-        let ExecutionSettings { shell, cwd, mut env, limits, confinement } = settings;
+        let ExecutionSettings { shell, cwd, mut env, limits, user, file_capabilities, confinement } =
+            settings;
         // Later entries override earlier ones.
         env.extend(self.command.env.iter().cloned());
         Request {
@@ -70,6 +76,8 @@ impl Job<'_> {
             env,
             has_input: self.command.stdin.is_some(),
             limits,
+            user,
+            file_capabilities,
             confinement,
             grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX),
         }
@@ -153,9 +161,10 @@ async fn send_all(
     Ok(())
 }
 
-/// Escalation from timeout or cancellation to stop, kill and giving up.
+/// Escalation from timeout, cancellation or a full disk to stop, kill and giving up.
 struct StopEscalation<'a> {
     cancel: &'a CancellationToken,
+    disk: DiskWatch<'a>,
     grace: Duration,
     /// When the next step is due: stop, kill, give up.
     due: Instant,
@@ -169,6 +178,7 @@ impl<'a> StopEscalation<'a> {
         let longest = Duration::from_secs(365 * 24 * 3600);
         Self {
             cancel: job.cancel,
+            disk: DiskWatch::new(job.files, job.disk_reserve),
             grace: job.grace,
             due: start + job.command.timeout.min(longest),
             killed: false,
@@ -187,6 +197,7 @@ impl<'a> StopEscalation<'a> {
         let reason = tokio::select! {
             () = self.cancel.cancelled() => ExecStatus::Cancelled,
             () = sleep_until(self.due) => ExecStatus::TimedOut,
+            () = self.disk.exhausted() => ExecStatus::DiskFull,
         };
         self.reason = Some(reason);
         self.due = Instant::now() + self.grace + RESPONSE_TIMEOUT;

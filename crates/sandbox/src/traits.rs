@@ -108,6 +108,8 @@ pub struct Feature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureState {
     Enforced,
+    /// As far as this machine can; the detail says what is missing.
+    Partial,
     /// Available, but not configured.
     Off,
     Unavailable,

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     Confinement, End, ExitStatus, FromSupervisor, Limits, Program, Refusal, RefusalKind, Request,
-    ToSupervisor,
+    ToSupervisor, User,
 };
 
 fn request() -> Request {
@@ -13,7 +13,13 @@ fn request() -> Request {
         env: vec![("A".to_owned(), "b=c".to_owned())],
         has_input: true,
         limits: Limits { memory_bytes: Some(u64::MAX), ..Limits::default() },
-        confinement: Some(Confinement { writable: vec!["/w".to_owned()], network: false }),
+        user: Some(User { uid: 1000, gid: 100 }),
+        file_capabilities: true,
+        confinement: Some(Confinement::Files {
+            readable: vec!["/r".to_owned()],
+            writable: vec!["/w".to_owned()],
+            network: false,
+        }),
         grace_ms: 500,
     }
 }

@@ -20,5 +20,5 @@ pub use copier_message::{
 pub use frame::{Decoder, Frame, HEADER_BYTES, MAX_PAYLOAD_BYTES, Malformed, Message};
 pub use message::{
     Confinement, End, ExitStatus, FromSupervisor, Limits, Program, Refusal, RefusalKind, Request,
-    ToSupervisor,
+    ToSupervisor, User,
 };

@@ -4,7 +4,7 @@
 //! - `init` is PID 1 of a container. It runs many commands, one `supervise` process each, multiplexed by
 //!   channel.
 //! - `porter` is the file copier: it copies files into and out of a container.
-//! - `check-confinement` succeeds where commands can be confined.
+//! - `check-confinement files` and `check-confinement processes` succeed where Landlock can confine commands so.
 //!
 //! The worker starts these modes; they are not meant for interactive use.
 //!
@@ -41,7 +41,7 @@ extern "C" fn main(_count: c_int, arguments: *const *const c_char) -> c_int {
         [_, "supervise", supervise::CONTAINED] => supervise::run(true),
         [_, "init"] => init::run(),
         [_, "porter", directory] => copier::run(directory),
-        [_, "check-confinement"] => supervise::check_confinement(),
+        [_, "check-confinement", what] => supervise::check_confinement(what),
         _ => return 2,
     };
     // There is no channel to report the error on; the parent sees the stream end.

@@ -44,6 +44,10 @@ pub struct Request {
     /// Whether [`ToSupervisor::Input`] follows. Otherwise stdin is `/dev/null`.
     pub has_input: bool,
     pub limits: Limits,
+    /// Defaults to the supervisor's own.
+    pub user: Option<User>,
+    /// Lets root's command change files of all users. It has no other capability in any case.
+    pub file_capabilities: bool,
     pub confinement: Option<Confinement>,
     /// Time between SIGTERM and SIGKILL.
     pub grace_ms: u64,
@@ -68,13 +72,29 @@ pub struct Limits {
     pub processes: Option<u64>,
 }
 
-/// Access rules for the command, enforced by Landlock and seccomp. If the kernel cannot enforce them, the
-/// command is refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confinement {
-    /// Directories beneath which the command may write. Everything that the user may read stays readable.
-    pub writable: Vec<String>,
-    pub network: bool,
+/// Another user and group for the command. Only root can switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// Rules for the command. If the kernel cannot enforce them, the command is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Confinement {
+    /// Processes other than its own can be neither signalled nor traced (Landlock, Linux 6.12).
+    Processes,
+    /// For a command whose namespaces hide files and processes already: no system calls that attack the kernel
+    /// (seccomp), and none of the host's abstract sockets if the network is the host's.
+    Namespaced { host_network: bool },
+    /// Landlock and seccomp for files, network and system calls, and for other processes where the kernel can.
+    Files {
+        /// Files, and directories beneath which everything is readable. Missing ones are skipped.
+        readable: Vec<String>,
+        /// Directories beneath which the command may read and write.
+        writable: Vec<String>,
+        network: bool,
+    },
 }
 
 /// Exit status and resource usage of a command.

@@ -4,6 +4,7 @@
 //! delays the next message, deadline or exited process. When the command ends or must end, the remaining work
 //! is short and bounded: kill, drain the pipes, report.
 
+mod capabilities;
 mod command;
 mod confine;
 mod memory;

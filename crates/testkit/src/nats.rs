@@ -2,8 +2,9 @@
 
 use std::{
     env, fs,
-    io::Read,
+    io::{Read, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -23,6 +24,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Log lines that an error includes.
 const LOG_TAIL_LINES: usize = 5;
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// The file with the configuration, in the server's directory.
+const CONFIG: &str = "nats-server.conf";
 /// Another process may take the port before the server binds it.
 const START_ATTEMPTS: usize = 5;
 
@@ -54,16 +57,30 @@ pub struct NatsServer {
 impl NatsServer {
     /// Starts a server with a temporary directory and waits until it accepts connections.
     pub fn start(binary: &Path) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("remuda-nats-")
-            .tempdir()
-            .context("cannot make a directory for nats-server")?;
+        let directory = temporary()?;
         let server = Self::start_in(binary, directory.path())?;
+        Ok(Self { _own_directory: Some(directory), ..server })
+    }
+
+    /// Starts a server with more configuration: accounts, TLS.
+    pub fn start_with(binary: &Path, config: &str) -> Result<Self> {
+        let directory = temporary()?;
+        let server = Self::start_in_with(binary, directory.path(), config)?;
         Ok(Self { _own_directory: Some(directory), ..server })
     }
 
     /// Starts a server that keeps its store and its log in `directory`.
     pub fn start_in(binary: &Path, directory: &Path) -> Result<Self> {
+        Self::start_in_with(binary, directory, "")
+    }
+
+    /// Like [`start_in`](Self::start_in), with more configuration: accounts, TLS.
+    pub fn start_in_with(binary: &Path, directory: &Path, config: &str) -> Result<Self> {
+        write_config(directory, config)?;
+        Self::start_configured(binary, directory)
+    }
+
+    fn start_configured(binary: &Path, directory: &Path) -> Result<Self> {
         let mut last = None;
         for _ in 0..START_ATTEMPTS {
             let port = stable_port()?;
@@ -139,6 +156,23 @@ impl NatsServer {
     }
 }
 
+fn temporary() -> Result<TempDir> {
+    let directory = tempfile::Builder::new().prefix("remuda-nats-").tempdir();
+    directory.context("cannot make a directory for nats-server")
+}
+
+/// Writes the configuration that [`launch`] reads. It may contain passwords.
+fn write_config(directory: &Path, config: &str) -> Result<()> {
+    let mut file = fs::File::options()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(directory.join(CONFIG))
+        .context("cannot write the server's configuration")?;
+    file.write_all(config.as_bytes()).context("cannot write the server's configuration")
+}
+
 /// Starts a server and waits until it answers. Its log is appended to that of earlier starts.
 fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
     let log = directory.join("log");
@@ -146,6 +180,7 @@ fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
     let output = output.context("cannot open the server's log")?;
     let mut child = Child::start(binary, None, |command| {
         command.args(["-a", "127.0.0.1", "-p", &port.to_string()]);
+        command.arg("-c").arg(directory.join(CONFIG));
         command.args(["-js", "-sd"]).arg(directory.join("store"));
         command.arg("--ports_file_dir").arg(directory);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
@@ -172,9 +207,9 @@ fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
     bail!("{} did not start: {}", binary.display(), tail.join(" / "))
 }
 
-/// Reads the client port from `{"nats":["nats://127.0.0.1:4222"]}`.
+/// Reads the client port from `{"nats":["nats://127.0.0.1:4222"]}`. With TLS the scheme is `tls`.
 fn parse_port(ports: &str) -> Option<u16> {
-    let (_, rest) = ports.split_once("\"nats://127.0.0.1:")?;
+    let (_, rest) = ports.split_once("\"nats\":")?.1.split_once("://127.0.0.1:")?;
     rest.split('"').next()?.parse().ok()
 }
 

@@ -121,7 +121,7 @@ mod tests {
         }
         assert_eq!(fs::read(directory.join("before")).unwrap(), [1; 10_000]);
         drop(disk);
-        assert!(!path.exists());
+        assert!(!path.try_exists().unwrap());
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(path.to_str().unwrap()), "{mounts}");
     }

@@ -13,6 +13,7 @@
 //!
 //! It does not decide who owns a session, and it does not count attempts.
 
+mod bus_role;
 mod bus_signing;
 mod grant_batch;
 mod memory;
@@ -20,8 +21,9 @@ mod meters;
 mod nats;
 mod traits;
 
+pub use bus_role::BusRole;
 pub use bus_signing::{BusSigning, KeySource, Signing, SignsAs, new_bus_secret};
 pub use grant_batch::{GRANT_VERSION, GrantBatch, GrantRecord};
 pub use memory::Memory;
-pub use nats::{ConsumerReport, Nats, NatsOptions, NatsReport};
+pub use nats::{ConsumerReport, Nats, NatsAuth, NatsOptions, NatsReport};
 pub use traits::*;

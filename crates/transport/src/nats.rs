@@ -4,7 +4,9 @@
 //! the acks that keep a token with its worker. Every wait has a timeout: while disconnected, the client library would
 //! otherwise queue commands and then block forever.
 
+mod auth;
 mod connection;
+mod credentials;
 mod end_notices;
 mod envelope;
 mod grants;
@@ -12,6 +14,7 @@ mod live_events;
 mod messages;
 mod open_pulls;
 mod options;
+mod permissions;
 mod provision;
 mod session_tokens;
 mod signals;
@@ -37,16 +40,17 @@ use remuda_domain::{
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+pub use self::{
+    auth::NatsAuth,
+    options::NatsOptions,
+    provision::{ConsumerReport, NatsReport},
+};
 use self::{
     connection::Connection,
     envelope::{Envelope, Kind},
     live_events::{LiveSource, SharedJson},
     messages::Messages,
     subjects::Subjects,
-};
-pub use self::{
-    options::NatsOptions,
-    provision::{ConsumerReport, NatsReport},
 };
 use crate::{
     bus_signing::BusSigning,

@@ -14,6 +14,7 @@ use crate::{
     gc::{self, GcArgs},
     keys::KeysCommand,
     models::{self, ModelsCommand},
+    nats_auth::{self, NatsAuthArgs},
     output::ColorChoice,
     sandboxes::{self, SandboxesCommand},
     tools,
@@ -121,6 +122,12 @@ pub(crate) enum Command {
     /// Manage the keys with which services sign their messages to each other.
     #[command(subcommand, after_help = bus::EXAMPLES)]
     Bus(BusCommand),
+    /// Create the accounts of NATS: a key for each role, which may do what the role needs and nothing else.
+    ///
+    /// Writes the accounts for the configuration of nats-server (2.9 or later) and one file per role for nats.credentials_file:
+    /// control-plane, worker, stream, and admin for people and for processes with all roles (`remuda all`).
+    #[command(after_help = nats_auth::EXAMPLES)]
+    NatsAuth(NatsAuthArgs),
     /// Delete finished runs, idle sessions and events that are older than their retention time.
     ///
     /// Servers do this automatically, by limits.runs_kept, limits.sessions_kept and limits.events_kept. This command does it now,

@@ -27,7 +27,7 @@ mod watch;
 mod webhooks;
 mod workspaces;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use remuda_client::{Client, ClientOptions, SecretString};
 use remuda_config::Config;
@@ -63,6 +63,9 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     pub stream_endpoint: Option<String>,
+    /// File with the certificate of an authority to trust besides those of the system, in PEM format.
+    #[arg(long, global = true, env = "REMUDA_CA", value_name = "FILE", help_heading = "Connection")]
+    pub ca: Option<PathBuf>,
     /// API key. Prefer the environment variable: other users of the machine can see command lines.
     #[arg(long, global = true, env = "REMUDA_API_KEY", hide_env_values = true, value_name = "KEY")]
     #[arg(help_heading = "Connection", value_parser = secret)]
@@ -80,9 +83,25 @@ impl Connection {
             endpoint: self.endpoint.clone(),
             stream_endpoint: filled(&self.stream_endpoint),
             api_key: self.api_key.clone(),
+            ca: self.authority()?,
             trace: trace_from_environment(),
             ..ClientOptions::default()
         })
+    }
+}
+
+impl Connection {
+    /// The certificates in the file of `--ca`.
+    fn authority(&self) -> Result<Option<Vec<u8>>> {
+        // An empty environment variable means no file.
+        let Some(path) = self.ca.as_ref().filter(|path| !path.as_os_str().is_empty()) else {
+            return Ok(None);
+        };
+        let read = std::fs::read(path).map_err(|error| {
+            Error::invalid("ca", format!("cannot read {}: {}", path.display(), error.kind()))
+                .with_source(error)
+        })?;
+        Ok(Some(read))
     }
 }
 

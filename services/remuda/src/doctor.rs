@@ -6,6 +6,7 @@ mod backends;
 mod machine;
 mod network;
 mod services;
+mod tls;
 mod workspaces;
 
 use std::{
@@ -122,6 +123,7 @@ async fn run_checks(loaded: &LoadedConfig, mode: Mode) -> Vec<Check> {
     checks.extend(workspaces);
     checks.push(nats);
     checks.extend(ports);
+    checks.extend(tls::certificate(&config.tls));
     checks.push(backends::local(config).await);
     checks.push(docker);
     checks

@@ -11,6 +11,7 @@ mod keys;
 mod metrics;
 mod migrate;
 mod models;
+mod nats_auth;
 mod output;
 mod sandboxes;
 mod serve;
@@ -66,6 +67,7 @@ async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
         Command::Stream(args) => serve::stream(&args, &load, output).await,
         Command::Migrate => migrate::execute(&config(&load)?, output).await,
         Command::Bus(command) => bus::execute(command, &config(&load)?, output).await,
+        Command::NatsAuth(args) => nats_auth::execute(&args, &config(&load)?, output),
         Command::Keys(command) => keys::execute(command, &config(&load)?, output).await,
         Command::Gc(args) => gc::execute(&args, &config(&load)?, output).await,
         Command::Sandboxes(command) => {

@@ -6,8 +6,9 @@ use remuda_config::Telemetry;
 use remuda_domain::{Error, error::Result};
 use remuda_telemetry::{
     Guard,
-    metrics::{Collector, Settings},
+    metrics::{Collector, Settings, observe, registry::TLS_CERTIFICATE_EXPIRY},
 };
+use remuda_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -27,6 +28,7 @@ impl Metrics {
     pub(crate) async fn start(
         settings: &Telemetry,
         service_name: String,
+        tls: Option<ServerTls>,
         telemetry: &mut Guard,
     ) -> Result<Option<Self>> {
         let listener = match settings.metrics_listen {
@@ -48,9 +50,15 @@ impl Metrics {
         })
         .map_err(|error| Error::internal("metrics cannot be collected").with_source(error))?;
         telemetry.attach_metrics(metrics_guard);
+        if let Some(tls) = tls.clone() {
+            observe(&TLS_CERTIFICATE_EXPIRY, move |gauge| {
+                #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit exactly")]
+                gauge.observe(tls.expires_at().timestamp() as f64, &[]);
+            });
+        }
         let (Some((listener, address)), Some(exporter)) = (listener, exporter) else { return Ok(None) };
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(exporter.serve(listener, stop.clone()));
+        tasks.spawn(exporter.serve(listener, tls, stop.clone()));
         Ok(Some(Self { address, stop, tasks }))
     }
 

@@ -3,9 +3,10 @@
 use std::{net::SocketAddr, process::ExitCode};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use remuda_config::{Config, LoadOptions, LogFormat};
+use remuda_config::{Config, LoadOptions, LogFormat, Tls};
 use remuda_domain::{Code, Error, error::Result};
 use remuda_node::{Mode, Node, Options, Roles};
+use remuda_tls::{ServerTls, TlsFiles};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -61,8 +62,10 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
     // Handle signals from the start: waiting for a database must be interruptible.
     let signals = Signals::listen()?;
     let service_name = service_name(name, mode, &config.telemetry.service_name);
-    let metrics = Metrics::start(&config.telemetry, service_name, &mut telemetry).await?;
-    let scraped_at = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address));
+    let tls = server_tls(&config.tls)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let metrics = Metrics::start(&config.telemetry, service_name, tls.clone(), &mut telemetry).await?;
+    let scraped_at = metrics.as_ref().map(|metrics| format!("{scheme}://{}/metrics", metrics.address));
     let guard_program = std::env::current_exe()
         .map_err(|error| Error::internal("the path of this program is unknown").with_source(error))?;
     let options = Options {
@@ -71,12 +74,20 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
         roles,
         version: VERSION.to_owned(),
         levels: telemetry.levels(),
+        tls: tls.clone(),
         guard: Some((guard_program, vec!["guard".to_owned()])),
     };
     let service = async {
         let node = Node::start(options).await?;
         print_ready(name, mode, node.address(), scraped_at.as_deref(), &config, output);
-        node.run(stop.clone()).await;
+        let reloading = tls.map(|tls| tls.watch(config.tls.reload, stop.clone()));
+        let reloading = async {
+            match reloading {
+                Some(reloading) => reloading.await,
+                None => stop.cancelled().await,
+            }
+        };
+        tokio::join!(node.run(stop.clone()), reloading);
         Ok(())
     };
     let outcome = tokio::select! {
@@ -88,6 +99,12 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
     }
     telemetry.shutdown();
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// The certificate of all ports of the process, if one is configured.
+pub(crate) fn server_tls(settings: &Tls) -> Result<Option<ServerTls>> {
+    let files = TlsFiles { certificate: settings.certificate.clone(), key: settings.key.clone() };
+    settings.is_enabled().then(|| ServerTls::load(files)).transpose()
 }
 
 /// Raises the soft limit of open files to the hard limit: a server needs one per connection, and the usual soft limit is 1,024.
@@ -142,7 +159,8 @@ fn print_ready(
     config: &Config,
     output: Output,
 ) {
-    let endpoint = address.map(|address| format!("http://{address}"));
+    let scheme = if config.tls.is_enabled() { "https" } else { "http" };
+    let endpoint = address.map(|address| format!("{scheme}://{address}"));
     if output.json {
         output.json_line(&serde_json::json!({
             "ready": name,

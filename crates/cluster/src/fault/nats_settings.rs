@@ -40,7 +40,7 @@ const CHANGES: [Change; 3] = [Change::DeleteConsumer, Change::DiscardOld, Change
 pub(super) async fn change(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
     let change = *CHANGES.choose(rng).context("no change to choose from")?;
     let _lock = cluster.nats.fault_lock.acquire().await.context("the lock of NATS is closed")?;
-    let client = timeout(REQUEST_TIMEOUT, async_nats::connect(cluster.nats_url())).await??;
+    let client = timeout(REQUEST_TIMEOUT, cluster.nats_client()).await??;
     let context = jetstream::new(client);
     match change {
         Change::DeleteConsumer => delete_consumer(&context).await,

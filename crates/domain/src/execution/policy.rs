@@ -22,6 +22,14 @@ impl Policies {
     pub fn of(&self, tenant: &str) -> &TenantPolicy {
         self.tenants.get(tenant).unwrap_or(&self.default)
     }
+
+    /// Whether any tenant may use the backend.
+    #[must_use]
+    pub fn allow(&self, backend: BackendKind) -> bool {
+        std::iter::once(&self.default)
+            .chain(self.tenants.values())
+            .any(|policy| policy.backends.contains(&backend))
+    }
 }
 
 /// What the sessions of one tenant may choose from. The first of each list is the default.
@@ -182,6 +190,16 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn backend_is_allowed_if_any_tenant_may_use_it() {
+        let only = |backend| TenantPolicy { backends: vec![backend], ..TenantPolicy::default() };
+        let mut policies = Policies { default: only(BackendKind::Docker), tenants: BTreeMap::new() };
+        assert!(policies.allow(BackendKind::Docker) && !policies.allow(BackendKind::Local));
+        policies.tenants.insert("acme".to_owned(), only(BackendKind::Local));
+        assert!(policies.allow(BackendKind::Local));
+        assert!(Policies::default().allow(BackendKind::Local));
     }
 
     #[test]

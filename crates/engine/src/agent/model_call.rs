@@ -8,11 +8,11 @@ use remuda_domain::{
     message::{Part, Role},
     model::ModelParameters,
     run::Failure,
-    step::{ModelOutcome, ModelRequest, Purpose, SentMessages, Step, StepWork},
+    step::{ModelOutcome, ModelRequest, Purpose, SentMessages, Step, StepWork, StopReason},
     tool::CallStatus,
 };
 use remuda_models::{Request, Response, ToolChoice};
-use remuda_store::{NewApproval, ParkRequest};
+use remuda_store::ParkRequest;
 use tokio::time::Instant;
 
 use super::{
@@ -317,6 +317,11 @@ impl AgentRun<'_> {
         self.steps_taken += 1;
         self.append_message(message, Role::Assistant, parts);
         self.concluded = requested.is_empty() || concluding;
+        if concluding && (self.steps_taken > 1 || !requested.is_empty()) {
+            let (agent, reason) = (self.active.agent.name.clone(), StopReason::MaxSteps);
+            tracing::info!(run = %self.ctx.grant.run.id, agent, steps = self.steps_taken, "agent stopped at max_steps");
+            self.ctx.journal.add_event(EventBody::AgentStopped { agent, reason, steps: self.steps_taken });
+        }
         if requested.is_empty() {
             self.finish_model_call(model_call, outcome);
             return Ok(());
@@ -373,33 +378,12 @@ impl AgentRun<'_> {
                     entry.steps.push(planned.to_step());
                 }
                 CallDecision::NeedsApproval(ask) => {
-                    let approval = self.new_approval(&planned, ask);
-                    planned.links.approval = Some(approval.id);
-                    planned.stored = true;
-                    entry.steps.push(planned.to_step());
-                    entry.approvals.push(approval);
+                    self.ctx.request_approval(&mut planned, ask, &self.active.agent.name, &mut entry);
                 }
             }
             self.plan.push(planned);
         }
         self.ctx.journal.commit(entry).await
-    }
-
-    fn new_approval(&mut self, planned: &PlannedCall, ask: remuda_permissions::Ask) -> NewApproval {
-        let settings = &self.ctx.engine.agents.settings.permissions;
-        let own = &self.ctx.grant.permissions.approvers;
-        let approvers = if own.is_empty() { &settings.approvers } else { own };
-        let (id, request) =
-            response::approval_request(&planned.call, ask, &self.active.agent.name, approvers.clone());
-        let expires_in = settings.expire_after;
-        let expires_at =
-            expires_in.and_then(|after| now().checked_add_signed(chrono::TimeDelta::from_std(after).ok()?));
-        self.ctx.journal.add_event(EventBody::ApprovalRequested {
-            approval: id,
-            request: Box::new(request.clone()),
-            expires_at,
-        });
-        NewApproval { id, request, expires_in }
     }
 
     fn handle_failure(&mut self, model_call: &ModelCall, error: &Error, stream: &ResponseStream) {

@@ -1,9 +1,8 @@
 //! Turns a model response into message parts, and decides which of its tool calls are made.
 
 use remuda_domain::{
-    ApprovalId, Code, ToolCallId,
+    Code, ToolCallId,
     agent::AgentPolicy,
-    approval::{self, ApprovalRequest},
     error::Error,
     limits,
     message::{Part, Reasoning},
@@ -17,6 +16,7 @@ use remuda_tools::Registry;
 use serde_json::{Value, json};
 
 use super::repeated_calls::RepeatedCalls;
+use crate::approvals;
 
 /// A tool call that a model requested.
 #[derive(Debug)]
@@ -94,45 +94,16 @@ impl CallChecker<'_> {
             return Err(Error::new(Code::UnknownTool, message));
         };
         if !tool.descriptor().polls && self.repeated_calls.is_over_limit(call) {
-            let message = "this very call gave the same result three times in a row: try something else";
+            let message = "this call gave the same result three times, and nothing new came in between: try something else";
             return Err(Error::new(Code::RepeatedCall, message));
         }
         tool.validate(&call.arguments)
     }
 
     fn decide(&self, call: &ToolCall) -> Result<CallDecision, Error> {
-        match (self.verdict)(call) {
-            Verdict::Allow => Ok(CallDecision::Execute),
-            Verdict::Deny(denial) => Err(Error::new(Code::CallDenied, denial.why)),
-            Verdict::Ask(ask) if self.unattended == Unattended::Wait => Ok(CallDecision::NeedsApproval(ask)),
-            Verdict::Ask(ask) => {
-                let message = format!("the call needs someone's approval, and nobody is there: {}", ask.why);
-                Err(Error::new(Code::ApprovalUnattended, message))
-            }
-        }
+        let ask = approvals::required((self.verdict)(call), self.unattended)?;
+        Ok(ask.map_or(CallDecision::Execute, CallDecision::NeedsApproval))
     }
-}
-
-/// The request for approval of a call.
-pub(super) fn approval_request(
-    call: &ToolCall,
-    ask: Ask,
-    agent: &str,
-    approvers: Vec<String>,
-) -> (ApprovalId, ApprovalRequest) {
-    let request = ApprovalRequest {
-        call: call.id,
-        tool: call.tool.clone(),
-        arguments: call.arguments.clone(),
-        call_hash: approval::call_hash(&call.tool, &call.arguments),
-        agent: agent.to_owned(),
-        permission: ask.permission,
-        patterns: ask.patterns,
-        always: ask.always,
-        why: ask.why,
-        approvers,
-    };
-    (ApprovalId::new(), request)
 }
 
 /// The parts of the message that stores a response.

@@ -12,7 +12,7 @@ use remuda_models::Models;
 use remuda_workspace::Loader;
 
 use super::settings::AgentSettings;
-use crate::meters::Meters;
+use crate::{meters::Meters, operator_rules::OperatorRules};
 
 /// Maximum number of cached content hashes.
 const MAX_STORED_HASHES: usize = 10_000;
@@ -22,7 +22,8 @@ const MAX_STORED_HASHES: usize = 10_000;
 pub struct AgentRuntime {
     pub(super) workspaces: Loader,
     pub(super) models: Models,
-    pub(super) settings: AgentSettings,
+    pub(crate) settings: AgentSettings,
+    pub(crate) operator_rules: OperatorRules,
     stored_contents: Mutex<HashSet<(TenantId, ContentHash)>>,
     pub(crate) meters: Meters,
 }
@@ -30,7 +31,9 @@ pub struct AgentRuntime {
 impl AgentRuntime {
     #[must_use]
     pub fn new(workspaces: Loader, models: Models, settings: AgentSettings) -> Self {
-        Self { workspaces, models, settings, stored_contents: Mutex::default(), meters: Meters::new() }
+        let operator_rules = OperatorRules::new(&settings.permissions);
+        let (stored_contents, meters) = (Mutex::default(), Meters::new());
+        Self { workspaces, models, settings, operator_rules, stored_contents, meters }
     }
 
     /// All tools that agents may have, as the definitions of workspaces know them.

@@ -3,12 +3,9 @@
 
 use std::ops::Range;
 
-use remuda_dispatch::retry_until_abandoned;
 use remuda_domain::{
     Code, Error, EventBody, RunId,
-    approval::{self, Approval, ApprovalState},
     error::Result,
-    permission::Unattended,
     run::{Failure, ParkReason},
     tool::{CallStatus, ToolOutcome},
 };
@@ -17,10 +14,10 @@ use remuda_store::ParkRequest;
 use serde_json::json;
 
 use super::{
-    AgentRun, OnExpiry,
+    AgentRun,
     agent_tools::{self, SWITCH, SwitchArguments},
 };
-use crate::{call_plan::PlannedCall, journal::Entry, run_context::RunProgress};
+use crate::{approvals, call_plan::PlannedCall, journal::Entry, run_context::RunProgress};
 
 impl AgentRun<'_> {
     /// Advances the calls of a group as far as possible. Returns the run's progress if the run has to be left.
@@ -68,11 +65,7 @@ impl AgentRun<'_> {
         if open.is_empty() {
             return None;
         }
-        let approvals: Vec<_> = open
-            .iter()
-            .filter(|planned| planned.links.awaits_approval())
-            .filter_map(|planned| planned.links.approval)
-            .collect();
+        let approvals = approvals::awaited(open.iter().copied());
         let mut children: Vec<RunId> =
             open.iter().filter_map(|planned| planned.links.child.as_ref()).map(|child| child.run).collect();
         let has_queued = open.len() > approvals.len() + children.len();
@@ -93,27 +86,9 @@ impl AgentRun<'_> {
     /// Reads the decisions on pending approvals and applies them.
     async fn apply_decisions(&mut self, indices: &[usize]) -> Result<()> {
         let mut entry = Entry::default();
-        for &index in indices {
-            let planned = &self.plan[index];
-            let Some(id) = planned.links.approval.filter(|_| planned.links.awaits_approval()) else {
-                continue;
-            };
-            let (store, tenant) = (&self.ctx.engine.store, self.ctx.grant.fence.tenant);
-            let approval =
-                retry_until_abandoned(&self.ctx.control.abandon, || store.get_approval(tenant, id)).await?;
-            match approval.state {
-                ApprovalState::Pending => {}
-                ApprovalState::Approved => self.apply_approval(index, approval, &mut entry),
-                ApprovalState::Denied | ApprovalState::Withdrawn => {
-                    let error = rejection(&approval);
-                    self.refuse_call(index, &error, &mut entry);
-                }
-                ApprovalState::Expired => {
-                    let message = "nobody decided about this call in time. This is not a refusal: find another way, or say \
-                                   what is needed";
-                    let error = Error::new(Code::ApprovalExpired, message);
-                    self.refuse_call(index, &error, &mut entry);
-                }
+        for index in self.ctx.apply_decisions(&mut self.plan, indices, &mut entry).await? {
+            if let Err(error) = self.check_edited(index) {
+                self.refuse_call(index, &error, &mut entry);
             }
         }
         if entry.steps.is_empty() {
@@ -124,34 +99,10 @@ impl AgentRun<'_> {
         Ok(())
     }
 
-    /// A refusal among the last response's calls that has to fail the run: unattended or expired approvals, if so
-    /// configured.
+    /// A refusal among the last response's calls that has to fail the run.
     pub(super) fn fatal_refusal(&self) -> Option<Failure> {
         let on_expiry = self.ctx.engine.agents.settings.permissions.on_expiry;
-        let is_fatal = |failure: &&Failure| {
-            let is = |code: Code| failure.code == code.as_str();
-            (self.active.unattended == Unattended::Fail && is(Code::ApprovalUnattended))
-                || (on_expiry == OnExpiry::Fail && is(Code::ApprovalExpired))
-        };
-        let mut failures = self.plan.iter().filter_map(|planned| planned.outcome.as_ref()?.failure.as_ref());
-        failures.find(is_fatal).cloned()
-    }
-
-    /// Lets an approved call start, unless the approval is for a different call.
-    fn apply_approval(&mut self, index: usize, approval: Approval, entry: &mut Entry) {
-        let planned = &mut self.plan[index];
-        let decision = approval.decision;
-        planned.links.approved = true;
-        planned.links.edited = decision.as_ref().and_then(|decision| decision.arguments.clone());
-        planned.links.note = decision.map(|decision| decision.message).filter(|message| !message.is_empty());
-        if approval.request.call_hash != approval::call_hash(&planned.call.tool, &planned.call.arguments) {
-            let error = Error::new(Code::ApprovalChanged, "what was approved is another call");
-            self.refuse_call(index, &error, entry);
-            return;
-        }
-        if let Err(error) = self.check_edited(index) {
-            self.refuse_call(index, &error, entry);
-        }
+        approvals::fatal_refusal(&self.plan, self.active.unattended, on_expiry)
     }
 
     /// An approver can edit a call, but not into one that is denied.
@@ -222,13 +173,7 @@ impl AgentRun<'_> {
 
     /// Gives a call that is not made the error as its result.
     pub(super) fn refuse_call(&mut self, index: usize, error: &Error, entry: &mut Entry) {
-        let planned = &mut self.plan[index];
-        let failure = Failure::new(error.code(), error.to_string());
-        let outcome = ToolOutcome::without_result(&planned.call, CallStatus::Failed, Some(failure));
-        self.ctx.add_outcome_event(&outcome);
-        planned.finish(outcome);
-        planned.stored = true;
-        entry.steps.push(planned.to_step());
+        self.ctx.refuse_call(&mut self.plan[index], error, entry);
     }
 }
 
@@ -239,15 +184,4 @@ pub(super) fn switched_to(planned: &PlannedCall) -> Option<&str> {
         return None;
     }
     outcome.output.get("agent")?.as_str()
-}
-
-fn rejection(approval: &Approval) -> Error {
-    let Some(decision) = &approval.decision else {
-        return Error::new(Code::CallRejected, "the question was withdrawn");
-    };
-    let message = match decision.message.as_str() {
-        "" => format!("{} did not allow this call", decision.by),
-        message => format!("{} did not allow this call: {message}", decision.by),
-    };
-    Error::new(Code::CallRejected, message)
 }

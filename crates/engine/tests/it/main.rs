@@ -31,6 +31,7 @@ mod resumed_tasks;
 mod sessions;
 mod skills;
 mod stopping_transport;
+mod tools_run_rules;
 mod toolsets;
 mod toy_tool;
 mod transcript_repair;

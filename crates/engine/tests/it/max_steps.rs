@@ -1,6 +1,6 @@
 //! Agents that have used up their steps.
 
-use remuda_domain::{RunState, message::Role};
+use remuda_domain::{EventBody, RunState, message::Role, step::StopReason};
 
 use crate::{
     harness::Harness,
@@ -33,6 +33,12 @@ async fn last_model_call_asks_for_a_conclusion() {
         assert_eq!(run.state, RunState::Completed, "{:?}", run.failure);
         assert_eq!(harness.model_call_count(), max_steps);
         assert_eq!(harness.read("made").lines().count(), max_steps - 1);
+        assert_eq!(run.stop_reason, Some(StopReason::MaxSteps));
+        let stopped = harness.events_of(run.id).await.into_iter().filter_map(|event| match event.body {
+            EventBody::AgentStopped { agent, reason, steps } => Some((agent, reason, steps as usize)),
+            _ => None,
+        });
+        assert_eq!(stopped.collect::<Vec<_>>(), [("tested".to_owned(), StopReason::MaxSteps, max_steps)]);
         let answer = run.answer.unwrap();
         assert!(answer.starts_with("I conclude.") && answer.contains("last step"), "{answer}");
         let requests = harness.requests(run.id).await;
@@ -53,6 +59,17 @@ async fn last_model_call_asks_for_a_conclusion() {
 }
 
 #[tokio::test]
+async fn agent_that_concludes_by_itself_was_not_stopped() {
+    let harness =
+        Harness::new("turns:\n  - call: [{ tool: Bash, arguments: { command: echo hi } }]\n  - say: done\n")
+            .await;
+    harness.write_agent("policy: { max_steps: 3 }");
+    let run = harness.run_message("work").await;
+    assert_eq!((run.answer.as_deref(), run.stop_reason), (Some("done"), None));
+    assert!(!harness.events_of(run.id).await.iter().any(|it| it.body.name() == "agent.stopped"));
+}
+
+#[tokio::test]
 async fn calls_after_the_last_step_are_refused_and_the_run_ends() {
     for max_steps in [2, 4] {
         let harness = Harness::new(STUBBORN).await;
@@ -69,6 +86,7 @@ async fn calls_after_the_last_step_are_refused_and_the_run_ends() {
         expected.push("failed tools_disabled");
         assert_eq!(statuses_and_codes(&run), expected);
         assert_eq!(run.answer.as_deref(), Some("I go on."));
+        assert_eq!(run.stop_reason, Some(StopReason::MaxSteps));
         harness.assert_results_complete().await;
         // The next run is not affected.
         let next = harness.run_message("again").await;

@@ -47,6 +47,21 @@ async fn another_call_in_between_resets_the_count() {
 }
 
 #[tokio::test]
+async fn set_of_calls_that_repeats_in_every_turn_is_refused() {
+    let harness = Harness::new(
+        "turns:\n  - call: [{ tool: Bash, arguments: { command: echo one } }, { tool: Bash, arguments: { command: echo two } }]\n    \
+         repeat: 6\n  - say: I give up.\n",
+    )
+    .await;
+    let run = harness.run_message("go").await;
+    assert_eq!(run.answer.as_deref(), Some("I give up."));
+    let statuses = statuses_and_codes(&run);
+    // The second call of the first turn is new, so the first one counts from the second turn on.
+    assert_eq!(statuses[..6], vec!["completed"; 6]);
+    assert_eq!(statuses[8..], vec![REFUSED; 4]);
+}
+
+#[tokio::test]
 async fn repetition_count_survives_a_hand_over() {
     let harness = Harness::new(
         "turns:\n  - call: [{ tool: Bash, arguments: { command: 'echo x >> made; echo same' } }]\n    repeat: 5\n  \

@@ -1,7 +1,7 @@
 //! Collects the commands that a script runs, including those in nested scripts and behind wrappers.
 
 use super::{
-    Command, MAX_DEPTH, ParseResult, ScriptAnalysis, Unparsable, Word, assignment,
+    Command, MAX_DEPTH, ParseResult, ScriptAnalysis, Unparsable, Word, assignment, executors,
     list::Terminator,
     parser::{Input, Parser, SimpleCommand},
     program, programs,
@@ -183,8 +183,10 @@ fn add_command(
     let unknown = nested.unknown.or(in_nested.then_some(PARTLY)).or(sets);
     // It may change the directory.
     analysis.changes_directory |= unknown.is_some();
-    analysis.push(Command::new(words, unknown));
-    for command in nested.commands {
+    let executes = executors::find(program, &words);
+    let behind_options = executors::option_commands(program, &words);
+    analysis.push(Command { executes, ..Command::new(words, unknown) });
+    for command in nested.commands.into_iter().chain(behind_options) {
         match command {
             NestedCommand::Words(words) => {
                 add_command(words, input, CommandContext { depth: depth + 1, ..context }, analysis)

@@ -5,7 +5,7 @@ mod remote;
 mod special;
 mod tools;
 
-pub(super) use git::{git_settings, git_subcommand};
+pub(super) use git::{git_changes_settings, git_settings, git_subcommand};
 
 use super::{
     Word,
@@ -298,7 +298,7 @@ fn shell(program: &str, words: &[Word], input: Option<&str>) -> NestedCommands {
 }
 
 /// The values of options at any position: by letter, or by long name, which may be abbreviated.
-fn options_with_values(words: &[Word], letters: &str, long: &[&str]) -> Vec<Word> {
+pub(super) fn options_with_values(words: &[Word], letters: &str, long: &[&str]) -> Vec<Word> {
     let mut values = Vec::new();
     for (index, word) in words.iter().enumerate() {
         let attached = if let Some(name) = word.text.strip_prefix("--") {

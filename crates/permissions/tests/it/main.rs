@@ -3,6 +3,7 @@
 mod always;
 mod contradictions;
 mod evasion;
+mod executors;
 mod files;
 mod layers;
 mod limits;

@@ -115,6 +115,9 @@ fn body(body: EventBody) -> Body {
                 parts: serde_json::to_string(&parts).unwrap_or_default(),
             })
         }
+        EventBody::AgentStopped { agent, reason, steps } => {
+            Body::AgentStopped(v1::AgentStopped { agent, reason: reason.as_str().to_owned(), steps })
+        }
         EventBody::AgentSwitched { call, from, to } => {
             Body::AgentSwitched(v1::AgentSwitched { call: call.to_string(), from, to })
         }

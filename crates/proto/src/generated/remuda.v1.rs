@@ -400,6 +400,9 @@ pub struct Run {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// Why the agent had to conclude, if it did not do so by itself: max_steps. Not in lists. Ignore unknown reasons.
+    #[prost(string, tag = "26")]
+    pub stop_reason: ::prost::alloc::string::String,
     #[prost(oneof = "run::Input", tags = "5, 19")]
     pub input: ::core::option::Option<run::Input>,
 }
@@ -1192,7 +1195,7 @@ pub struct Event {
     /// this version of the API does not know the type.
     #[prost(
         oneof = "event::Body",
-        tags = "16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49"
+        tags = "16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50"
     )]
     pub body: ::core::option::Option<event::Body>,
 }
@@ -1271,6 +1274,8 @@ pub mod event {
         Snapshot(super::Snapshot),
         #[prost(message, tag = "49")]
         ModelRetrying(super::ModelRetrying),
+        #[prost(message, tag = "50")]
+        AgentStopped(super::AgentStopped),
     }
 }
 /// A piece of a message that is being generated, or of the output of a running tool. Deltas are not stored: the whole
@@ -1458,6 +1463,18 @@ pub struct MessageCompleted {
     /// A JSON array of parts: text, image, reasoning, tool_use, tool_result, summary.
     #[prost(string, tag = "4")]
     pub parts: ::prost::alloc::string::String,
+}
+/// The agent was told to conclude. Its response is its last one in the run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentStopped {
+    #[prost(string, tag = "1")]
+    pub agent: ::prost::alloc::string::String,
+    /// max_steps: it has made all model calls that it may. Ignore unknown reasons.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    /// Its number of model calls.
+    #[prost(uint32, tag = "3")]
+    pub steps: u32,
 }
 /// The session switched to another agent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -29,6 +29,8 @@ const SHM_BYTES: i64 = 64 << 20;
 const OWN_PROCESSES: u64 = 160;
 /// Open files that the supervisor program needs, if commands may open fewer.
 const OWN_OPEN_FILES: u64 = 1024;
+/// Microseconds in which a container may use its share of the CPUs.
+const CPU_PERIOD: i64 = 100_000;
 /// The OOM killer prefers containers when the machine runs out of memory.
 const OOM_SCORE_ADJ: i64 = 500;
 
@@ -94,7 +96,7 @@ fn host_config(
     runtime: Option<String>,
     volume: &str,
 ) -> HostConfig {
-    let limits = &spec.limits;
+    let limits = &spec.limits.of_container();
     let memory = limits.memory_bytes.map(signed);
     HostConfig {
         cap_drop: Some(vec!["ALL".to_owned()]),
@@ -110,7 +112,9 @@ fn host_config(
         memory,
         // Equal to the memory limit, so that no swap is allowed.
         memory_swap: memory,
-        nano_cpus: limits.cpus.map(nano_cpus),
+        // A quota, because the engine rejects a number of CPUs (NanoCpus) that the machine does not have.
+        cpu_period: Some(CPU_PERIOD),
+        cpu_quota: limits.cpus.map(cpu_quota),
         pids_limit: limits.processes.map(|processes| signed(processes.saturating_add(OWN_PROCESSES))),
         ulimits: Some(ulimits(limits)),
         shm_size: Some(SHM_BYTES),
@@ -199,10 +203,11 @@ fn signed(value: u64) -> i64 {
 
 #[expect(
     clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
     reason = "limits of CPUs are small positive numbers; a cast saturates"
 )]
-fn nano_cpus(cpus: f64) -> i64 {
-    (cpus * 1e9) as i64
+fn cpu_quota(cpus: f64) -> i64 {
+    (cpus * CPU_PERIOD as f64) as i64
 }
 
 /// Whether the container has a network.

@@ -29,6 +29,7 @@ fn plan(mount: Option<&str>) -> InstancePlan {
                 file_bytes: Some(1 << 30),
                 open_files: Some(64),
                 scratch_bytes: 1 << 20,
+                disk_reserve_bytes: 0,
             },
             mount: mount.map(PathBuf::from),
         },
@@ -94,7 +95,8 @@ fn create_request_has_exactly_the_expected_fields() {
             "CgroupnsMode": "private",
             "Memory": 268_435_456,
             "MemorySwap": 268_435_456,
-            "NanoCpus": 1_500_000_000,
+            "CpuPeriod": 100_000,
+            "CpuQuota": 150_000,
             "PidsLimit": 260,
             "Ulimits": [
                 { "Name": "core", "Soft": 0, "Hard": 0 },
@@ -124,10 +126,33 @@ fn request_for_a_spare_with_a_copied_workspace() {
     assert_eq!(host["Mounts"].as_array().unwrap().len(), 1);
     assert_eq!(host["Runtime"], "runsc");
     assert_eq!(host["Ulimits"], json!([{ "Name": "core", "Soft": 0, "Hard": 0 }]));
-    for absent in ["Memory", "MemorySwap", "NanoCpus", "PidsLimit"] {
-        assert!(host.get(absent).is_none(), "{absent}");
-    }
+    // Without a policy there are limits, too.
+    let memory = ResourceLimits::CONTAINER_MEMORY_BYTES;
+    assert_eq!((&host["Memory"], &host["MemorySwap"]), (&json!(memory), &json!(memory)));
+    assert_eq!(host["CpuQuota"], json!(200_000));
+    assert_eq!(host["PidsLimit"], json!(1024 + OWN_PROCESSES));
     assert!(body["Labels"].get("dev.remuda.session").is_none());
+}
+
+#[test]
+fn documented_limits_are_the_enforced_ones() {
+    let docs = include_str!("../../../../docs/sandboxes.md");
+    let ResourceLimits { processes, file_bytes, open_files, scratch_bytes, disk_reserve_bytes, .. } =
+        ResourceLimits::default();
+    let row = |name: &str, value: String| format!("| `{name}` | {value} |");
+    for text in [
+        row("memory", format!("{} GiB", ResourceLimits::CONTAINER_MEMORY_BYTES >> 30)),
+        row("cpus", ResourceLimits::CONTAINER_CPUS.to_string()),
+        row("processes", processes.unwrap().to_string()),
+        row("file_size", format!("{} GiB", file_bytes.unwrap() >> 30)),
+        row("open_files", open_files.unwrap().to_string()),
+        row("scratch", format!("{} MiB", scratch_bytes >> 20)),
+        row("disk_reserve", format!("{} MiB", disk_reserve_bytes >> 20)),
+        format!("gets {OWN_PROCESSES} more for supervisors"),
+        format!("{} MiB of `/run` and {} MiB of `/dev/shm`", RUN_BYTES >> 20, SHM_BYTES >> 20),
+    ] {
+        assert!(docs.contains(&text), "{text}");
+    }
 }
 
 #[test]

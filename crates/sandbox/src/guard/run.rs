@@ -32,6 +32,8 @@ pub fn run() -> ExitCode {
 }
 
 fn watch() -> io::Result<()> {
+    // A command that could trace it could act as the worker's user outside of its confinement.
+    nix::sys::prctl::set_dumpable(false)?;
     // The guard outlives the worker's shutdown: signals to the terminal's or the worker's group must not end
     // it.
     let polite: SigSet =

@@ -2,11 +2,7 @@
 
 use remuda_domain::error::Result;
 
-use super::{
-    LocalSandbox,
-    hardening::{ConfinementMethod, TEMP_DIRECTORY},
-    pipes::SupervisorPipes,
-};
+use super::{LocalSandbox, command_user::CommandUser, pipes::SupervisorPipes};
 use crate::{
     command::ExecResult,
     supervised_command::{self, ExecutionSettings, Job},
@@ -30,17 +26,17 @@ pub(super) async fn run(sandbox: &LocalSandbox, job: &Job<'_>) -> Result<ExecRes
 }
 
 fn settings(sandbox: &LocalSandbox) -> Result<ExecutionSettings> {
-    let (host, starter) = (&sandbox.starter.host, &sandbox.starter);
+    let (host, confinement) = (&sandbox.starter.host, &sandbox.starter.confinement);
     let mut env = host.environment.to_vec();
-    if starter.confinement_method != ConfinementMethod::None {
-        env.push(("TMPDIR".to_owned(), TEMP_DIRECTORY.to_owned()));
-    }
+    env.extend(confinement.environment());
     Ok(ExecutionSettings {
         shell: host.options.shell.to_str().map(str::to_owned),
         cwd: None,
         env,
         limits: sandbox.limits,
-        confinement: starter.confinement_method.confinement(&starter.workspace, starter.network)?,
+        user: confinement.other_user(),
+        file_capabilities: confinement.user == CommandUser::RootForFiles,
+        confinement: confinement.rules()?,
     })
 }
 

@@ -4,11 +4,11 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::{Uid, geteuid};
 use remuda_domain::execution::ResourceLimits;
-use remuda_supervisor::Limits;
+use remuda_supervisor::{Limits, User};
 
 /// Limits for each process. Scans every process of the machine, so call it once per sandbox, not per command.
-pub(super) fn of(limits: &ResourceLimits) -> Limits {
-    let user = geteuid();
+pub(super) fn of(limits: &ResourceLimits, other_user: Option<User>) -> Limits {
+    let user = other_user.map_or_else(geteuid, |user| Uid::from_raw(user.uid));
     // Root is not limited. For other users the kernel counts all threads of the user, far more than the
     // sandbox's.
     let processes = limits.processes.filter(|_| !user.is_root());

@@ -6,7 +6,6 @@
 
 use std::{
     io,
-    path::PathBuf,
     process::Stdio,
     sync::{Arc, Weak},
     time::Duration,
@@ -18,12 +17,7 @@ use remuda_supervisor::FromSupervisor;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
-    Host,
-    hardening::{CommandDirectory, ConfinementMethod},
-    pipes::SupervisorPipes,
-    process_group::ProcessGroup,
-};
+use super::{Host, hardening::CommandConfinement, pipes::SupervisorPipes, process_group::ProcessGroup};
 use crate::{files::HostFiles, supervised_command::SupervisorConnection};
 
 /// How long a supervisor may take to start; on a busy machine it takes a fraction of a second.
@@ -41,10 +35,7 @@ pub(super) const MAX_SPARES: usize = 64;
 pub(super) struct SupervisorStarter {
     pub(super) host: Arc<Host>,
     pub(super) files: HostFiles,
-    pub(super) confinement_method: ConfinementMethod,
-    /// Real path of the workspace.
-    pub(super) workspace: PathBuf,
-    pub(super) network: bool,
+    pub(super) confinement: CommandConfinement,
     spare: Mutex<SpareSupervisor>,
 }
 
@@ -61,14 +52,8 @@ enum SpareSupervisor {
 }
 
 impl SupervisorStarter {
-    pub(super) fn new(
-        host: Arc<Host>,
-        files: HostFiles,
-        confinement_method: ConfinementMethod,
-        workspace: PathBuf,
-        network: bool,
-    ) -> Arc<Self> {
-        Arc::new(Self { host, files, confinement_method, workspace, network, spare: Mutex::default() })
+    pub(super) fn new(host: Arc<Host>, files: HostFiles, confinement: CommandConfinement) -> Arc<Self> {
+        Arc::new(Self { host, files, confinement, spare: Mutex::default() })
     }
 
     /// Returns a supervisor that waits for its command in that directory.
@@ -158,10 +143,9 @@ impl SupervisorStarter {
 
     async fn try_start(&self, cwd: Option<&str>) -> Result<SupervisorPipes> {
         let directory = self.files.root().directory(cwd.unwrap_or("."))?;
-        let location = CommandDirectory { workspace: &self.workspace, directory: &directory };
         let mut child = self
-            .confinement_method
-            .supervisor(&location, self.network)?
+            .confinement
+            .supervisor(&directory)?
             .arg("supervise")
             .env_clear()
             .stdin(Stdio::piped())

@@ -156,6 +156,8 @@ impl InstanceConnection {
             env: Vec::new(),
             has_input: false,
             limits: Limits::default(),
+            user: None,
+            file_capabilities: false,
             confinement: None,
             grace_ms: 0,
         };

@@ -100,7 +100,9 @@ impl Sandbox for RemoteSandbox {
         if cancel.is_cancelled() {
             return Ok(supervised_command::cancelled_before_start());
         }
-        let job = Job { command: &command, files: &self.files, output, cancel, grace: self.grace };
+        let disk_reserve = self.instance.spec.limits.disk_reserve_bytes;
+        let job =
+            Job { command: &command, files: &self.files, output, cancel, grace: self.grace, disk_reserve };
         let Some(copy) = &self.instance.copy else { return self.run(&job).await };
         let connection = &self.instance.connection;
         copy.push(connection, &self.files).await?;

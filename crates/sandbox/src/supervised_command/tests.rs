@@ -58,7 +58,7 @@ impl Fixture {
     async fn run(&mut self) -> Result<ExecResult> {
         let grace = Duration::from_millis(500);
         let (command, files, cancel) = (&self.command, &self.files, &self.cancel);
-        let job = Job { command, files, output: &NoOutput, cancel, grace };
+        let job = Job { command, files, output: &NoOutput, cancel, grace, disk_reserve: 0 };
         let request = job.request(ExecutionSettings::default());
         run_command(&mut self.connection, request, &job).await
     }
@@ -158,7 +158,8 @@ async fn lost_supervisor_is_an_error_unless_the_command_was_cancelled() {
     let Fixture { mut connection, files, cancel, command, supervisor, _workspace } = Fixture::new().await;
     drop(supervisor);
     let grace = Duration::ZERO;
-    let job = Job { command: &command, files: &files, output: &NoOutput, cancel: &cancel, grace };
+    let job =
+        Job { command: &command, files: &files, output: &NoOutput, cancel: &cancel, grace, disk_reserve: 0 };
     let request = job.request(ExecutionSettings::default());
     assert_eq!(
         run_command(&mut connection, request.clone(), &job).await.unwrap_err().code(),

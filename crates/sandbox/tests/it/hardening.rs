@@ -1,6 +1,11 @@
 //! Tests of the local backend with confinement. Where no method works, the backend must report that.
 
-use remuda_domain::{Code, execution::ExecutionPolicy};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _};
+
+use remuda_domain::{
+    Code,
+    execution::{ExecutionPolicy, ResourceLimits},
+};
 use remuda_sandbox::{Backend, Command, ExecStatus, FeatureState, Hardening, LocalBackend, LocalOptions};
 
 use crate::fixture::{self, LONG, SandboxFixture, code};
@@ -21,10 +26,8 @@ async fn state(backend: &LocalBackend, name: &str) -> (FeatureState, String) {
 async fn methods() -> Vec<(&'static str, LocalBackend)> {
     let mut methods = Vec::new();
     for (name, bubblewrap) in [("bubblewrap", true), ("Landlock", false)] {
-        let backend = backend(Hardening::Required, bubblewrap);
-        if let (FeatureState::Enforced, detail) = state(&backend, "confinement").await
-            && detail.starts_with(name)
-        {
+        let backend = backend(Hardening::Auto, bubblewrap);
+        if state(&backend, "confinement").await.1.starts_with(name) {
             methods.push((name, backend));
         }
     }
@@ -41,24 +44,21 @@ async fn confined(backend: &LocalBackend, network: Option<&str>) -> SandboxFixtu
 }
 
 #[tokio::test]
-async fn only_the_workspace_can_be_written() {
+async fn only_the_workspace_and_the_system_are_accessible() {
     for (name, backend) in methods().await {
         let fixture = confined(&backend, None).await;
         let outside = tempfile::tempdir_in("/var/tmp").unwrap();
         std::fs::write(outside.path().join("theirs"), "theirs").unwrap();
+        std::fs::set_permissions(outside.path(), Permissions::from_mode(0o755)).unwrap();
         let script = format!(
-            "mkdir d && echo a > d/b && mv d/b . && rm b && echo inside; cat {0}/theirs; echo; \
+            "mkdir d && echo a > d/b && mv d/b . && rm b && echo inside; \
              t=$(mktemp) && echo x > $t && rm $t && echo temporary; echo > /dev/null && echo device; \
-             for c in 'echo x > {0}/theirs' 'rm {0}/theirs' 'touch {0}/new' 'truncate -s 0 {0}/theirs'; do \
+             for c in 'cat {0}/theirs' 'ls {0}' 'ls /root' 'cat /etc/shadow' 'echo x > {0}/theirs' 'rm {0}/theirs' 'touch {0}/new' 'truncate -s 0 {0}/theirs'; do \
              sh -c \"$c\" 2>/dev/null && echo \"could: $c\"; done; :",
             outside.path().display()
         );
         let result = fixture.shell(&script).await;
-        assert_eq!(
-            result.stdout.text, "inside\ntheirs\ntemporary\ndevice\n",
-            "{name}: {}",
-            result.stderr.text
-        );
+        assert_eq!(result.stdout.text, "inside\ntemporary\ndevice\n", "{name}: {}", result.stderr.text);
         assert_eq!(std::fs::read_to_string(outside.path().join("theirs")).unwrap(), "theirs");
     }
 }
@@ -120,21 +120,59 @@ async fn kill_all_affects_only_the_own_namespace() {
     }
 }
 
+/// Landlock cannot block connections to Unix sockets, so it is not enough.
 #[tokio::test]
-async fn required_hardening_fails_where_no_method_works() {
-    // Without bubblewrap, Landlock is the only method, which may be unavailable.
+async fn required_hardening_needs_bubblewrap() {
     let outside = tempfile::tempdir().unwrap();
+    let request = fixture::request(outside.path().join("workspace"), ExecutionPolicy::default());
     let none = backend(Hardening::None, true);
     assert_eq!(state(&none, "confinement").await.0, FeatureState::Off);
-    let request = fixture::request(outside.path().join("workspace"), ExecutionPolicy::default());
     none.check(&request).await.unwrap();
+
     let required = backend(Hardening::Required, false);
-    match state(&required, "confinement").await.0 {
-        FeatureState::Enforced => required.check(&request).await.unwrap(),
-        FeatureState::Off | FeatureState::Unavailable => {
-            assert_eq!(code(required.check(&request).await), Code::Unavailable);
-            assert_eq!(code(required.acquire(&request).await), Code::Unavailable);
+    for name in ["confinement", "network", "worker protection"] {
+        assert_eq!(state(&required, name).await.0, FeatureState::Unavailable, "{name}");
+    }
+    assert_eq!(code(required.check(&request).await), Code::Unavailable);
+    assert_eq!(code(required.acquire(&request).await), Code::Unavailable);
+
+    let auto = backend(Hardening::Auto, false);
+    assert_ne!(state(&auto, "confinement").await.0, FeatureState::Enforced);
+    auto.check(&request).await.unwrap();
+}
+
+#[tokio::test]
+async fn temporary_files_are_bounded_and_private() {
+    for (name, backend) in methods().await {
+        if name != "bubblewrap" {
+            continue;
         }
+        let limits = ResourceLimits { scratch_bytes: 1 << 20, ..ResourceLimits::default() };
+        let policy = ExecutionPolicy { limits, ..ExecutionPolicy::default() };
+        let fixture = SandboxFixture::with(&backend, policy).await;
+        let others = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+        let script = "for d in /tmp /var/tmp /dev/shm; do head -c 3000000 /dev/zero > $d/a 2>/dev/null; \
+                      stat -c %s $d/a; rm $d/a; done; touch /x /dev/x /etc/x 2>/dev/null; ls /x /dev/x /etc/x 2>/dev/null";
+        assert_eq!(fixture.shell(script).await.stdout.text, "1048576\n1048576\n1048576\n");
+        let script = format!("ls {} || echo hidden", others.path().display());
+        assert_eq!(fixture.shell(&script).await.stdout.text, "hidden\n");
+    }
+}
+
+#[tokio::test]
+async fn configured_paths_are_readable() {
+    let shared = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::write(shared.path().join("tool"), "shared\n").unwrap();
+    for bubblewrap in [true, false] {
+        let options = LocalOptions {
+            hardening: Hardening::Auto,
+            readable: vec![shared.path().to_owned(), "/no/such".into()],
+            ..LocalOptions::default()
+        };
+        let found = options.bubblewrap.clone().filter(|_| bubblewrap);
+        let backend = LocalBackend::new(LocalOptions { bubblewrap: found, ..options });
+        let script = format!("cat {0}/tool; echo x > {0}/new && echo written; :", shared.path().display());
+        assert_eq!(confined(&backend, None).await.shell(&script).await.stdout.text, "shared\n");
     }
 }
 

@@ -45,10 +45,49 @@ async fn file_size_and_open_files_are_limited() {
     assert_eq!(fixture.shell("head -c 10000 /dev/zero").await.stdout.total_bytes, 10_000);
 }
 
+/// In memory, where other processes hardly change the free space.
+async fn with_disk_reserve(disk_reserve_bytes: u64) -> SandboxFixture {
+    let limits = ResourceLimits { disk_reserve_bytes, ..ResourceLimits::default() };
+    let policy = ExecutionPolicy { limits, ..ExecutionPolicy::default() };
+    let outside = tempfile::tempdir_in("/dev/shm").unwrap();
+    let request = fixture::request(outside.path().join("workspace"), policy);
+    let backend = LocalBackend::new(LocalOptions::default());
+    SandboxFixture::over(backend.acquire(&request).await.unwrap(), outside)
+}
+
+#[tokio::test]
+async fn command_that_fills_the_disk_is_killed_before_it_is_full() {
+    // More than any disk has: every disk counts as nearly full.
+    let fixture = with_disk_reserve(1 << 60).await;
+    let script =
+        "echo > begun; for i in $(seq 16); do head -c 4000000 /dev/zero >> file; sleep 0.1; done; sleep 1000";
+    let result = fixture.shell(script).await;
+    assert_eq!(result.status, ExecStatus::DiskFull);
+    fixture.assert_nothing_runs();
+    // Space can still be freed, and nothing that writes little is killed.
+    let result = fixture.shell("rm file; sleep 1.2; echo freed").await;
+    assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "freed\n"));
+}
+
+#[tokio::test]
+async fn command_may_write_while_the_reserve_is_free() {
+    for reserve in [0, 1] {
+        let result =
+            with_disk_reserve(reserve).await.shell("head -c 8000000 /dev/zero > file; sleep 1.2").await;
+        assert_eq!(result.status, ExecStatus::Exited(0));
+    }
+}
+
+/// Where nothing keeps commands from other processes.
+async fn unprotected() -> SandboxFixture {
+    let options = LocalOptions { landlock: false, bubblewrap: None, ..LocalOptions::default() };
+    SandboxFixture::new(&LocalBackend::new(options)).await
+}
+
 /// A command that kills its supervisor dies with it, and so does its group.
 #[tokio::test]
 async fn killed_supervisor_leaves_no_process() {
-    let fixture = fixture().await;
+    let fixture = unprotected().await;
     for script in ["sleep 1000 & kill -9 $PPID; sleep 1000", "sleep 1000 & kill -9 0; sleep 1000"] {
         let result = fixture.shell(script).await;
         assert_eq!(result.status, ExecStatus::Signalled(9), "{script}");
@@ -59,7 +98,7 @@ async fn killed_supervisor_leaves_no_process() {
 /// A command that stops its supervisor is killed at its timeout nevertheless.
 #[tokio::test]
 async fn stopped_supervisor_is_woken_at_the_timeout() {
-    let fixture = fixture().await;
+    let fixture = unprotected().await;
     let script = "(setsid sleep 1000 &); kill -STOP $PPID; sleep 1000";
     let result = fixture.exec(Command::shell(script, std::time::Duration::from_millis(300))).await.unwrap();
     assert_eq!(result.status, ExecStatus::TimedOut);

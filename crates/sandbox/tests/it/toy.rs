@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     path::Path,
     process::Stdio,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
@@ -48,10 +48,21 @@ struct ToyInstance {
     child: Option<Child>,
 }
 
-/// The supervisor program, under a path that processes of other programs can execute.
-fn supervisor() -> String {
-    let program = supervisor_binary::path().unwrap();
-    program.to_str().unwrap().replace("self", &std::process::id().to_string())
+/// The supervisor program as a file: commands have no access to the descriptors of this process.
+fn supervisor() -> &'static str {
+    static COPY: LazyLock<String> = LazyLock::new(|| {
+        let path = format!("{}/toy-supervisor", env!("CARGO_TARGET_TMPDIR"));
+        let process = std::process::id();
+        let program = supervisor_binary::path().unwrap();
+        let program = program.to_str().unwrap().replace("self", &process.to_string());
+        // Not copied by this process: a child of another test could inherit the file while it is open for writing.
+        let script = format!(
+            "cp {program} {path}.{process} && chmod 755 {path}.{process} && mv {path}.{process} {path}"
+        );
+        assert!(std::process::Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        path
+    });
+    &COPY
 }
 
 #[async_trait]
@@ -108,7 +119,7 @@ impl Provisioner for ToyProvisioner {
         let env = [("PATH", "/usr/bin:/bin"), ("HOME", "/tmp"), ("LANG", "C.UTF-8")];
         Ok(RunningInstance {
             stream,
-            supervisor: supervisor(),
+            supervisor: supervisor().to_owned(),
             workspace: workspace.to_str().unwrap().to_owned(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         })

@@ -112,6 +112,7 @@ impl RunInsert {
             worked: _,
             // A row of its own.
             budget: _,
+            stop_reason: _,
         } = run;
         Ok(Self {
             id: id.as_uuid(),
@@ -206,6 +207,7 @@ impl RunRow {
             finished_at: self.finished_at.map(|at| at.0),
             outcomes: Vec::new(),
             answer: None,
+            stop_reason: None,
             failure,
             cancel,
             parked,

@@ -105,9 +105,9 @@ async fn load_all(connection: &mut Connection, keys: &[(Uuid, Uuid)]) -> Result<
     let mut steps = with_stored_steps(connection, &more, last).await?;
     let complete = |run: Run| {
         let steps = steps.remove(&run.id.as_uuid()).unwrap_or_default();
-        let answer = step::answer(&steps);
+        let (answer, stop_reason) = (step::answer(&steps), step::stop_reason(&steps));
         let outcomes = steps.into_iter().filter_map(Step::into_call_outcome).collect();
-        (run.id.as_uuid(), Run { outcomes, answer, ..run })
+        (run.id.as_uuid(), Run { outcomes, answer, stop_reason, ..run })
     };
     Ok(runs.into_iter().map(complete).collect())
 }
@@ -200,7 +200,7 @@ async fn diagnostics(context: &Context, tenant: TenantId, run: RunId) -> Result<
     let (answer, outcomes) =
         (step::answer(&steps), steps.iter().filter_map(Step::call_outcome).cloned().collect());
     let run = with_budgets(&mut connection, vec![row]).await?.pop().ok_or_else(run_not_found)?;
-    let run = Run { outcomes, answer, ..run };
+    let run = Run { outcomes, answer, stop_reason: step::stop_reason(&steps), ..run };
     let row: HeadRow = query_as(concat!("SELECT ", head_columns!(), " FROM sessions s WHERE s.id = $1"))
         .bind(run.session.as_uuid())
         .fetch_one(&mut *connection)

@@ -17,7 +17,10 @@ use nix::{
 };
 use remuda_supervisor::{Limits, Program, Refusal, RefusalKind, Request};
 
-use super::confine::{NOT_CONFINED, PreparedConfinement};
+use super::{
+    capabilities,
+    confine::{NOT_CONFINED, PreparedConfinement},
+};
 
 /// Shells for scripts; the first that exists is used.
 const SHELLS: [&str; 2] = ["bash", "sh"];
@@ -65,6 +68,10 @@ fn spawn_program(request: &Request, program: &str, arguments: &[String]) -> Resu
         .stdin(if request.has_input { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    if let Some(user) = request.user {
+        // Drops the supplementary groups, too.
+        command.uid(user.uid).gid(user.gid);
+    }
     let mut confined = match &request.confinement {
         Some(confinement) => Some(
             PreparedConfinement::prepare(confinement)
@@ -72,16 +79,21 @@ fn spawn_program(request: &Request, program: &str, arguments: &[String]) -> Resu
         ),
         None => None,
     };
-    let (limits, supervisor) = (request.limits, Pid::this());
+    let (limits, supervisor, files) = (request.limits, Pid::this(), request.file_capabilities);
     // SAFETY: this program has a single thread, so the child finds no lock held and no memory half-written.
     unsafe {
-        command.pre_exec(move || prepare(limits, supervisor, confined.as_mut()));
+        command.pre_exec(move || prepare(limits, supervisor, files, confined.as_mut()));
     }
     command.spawn().map_err(|error| refusal(program_refused(&error), format!("{program}: {error}")))
 }
 
 /// Runs in the child between fork and exec.
-fn prepare(limits: Limits, supervisor: Pid, confined: Option<&mut PreparedConfinement>) -> io::Result<()> {
+fn prepare(
+    limits: Limits,
+    supervisor: Pid,
+    file_capabilities: bool,
+    confined: Option<&mut PreparedConfinement>,
+) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if getppid() != supervisor {
         // The supervisor died before the line above.
@@ -104,6 +116,7 @@ fn prepare(limits: Limits, supervisor: Pid, confined: Option<&mut PreparedConfin
     if let Some(confined) = confined {
         confined.enter()?;
     }
+    capabilities::keep(if file_capabilities { capabilities::FILES } else { &[] })?;
     // Last: until here only SIGKILL can interrupt the child.
     SigSet::empty().thread_set_mask()?;
     Ok(())

@@ -7,8 +7,10 @@ use crate::supervisor_process::{Outcome, SupervisorProcess};
 
 fn kernel_can() -> bool {
     let program = env!("CARGO_BIN_EXE_remuda-supervisor");
-    std::process::Command::new(program).arg("check-confinement").status().unwrap().success()
+    std::process::Command::new(program).args(["check-confinement", "files"]).status().unwrap().success()
 }
+
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/lib", "/lib64", "/proc", "/etc/passwd", "/no/such"];
 
 struct Fixture {
     directory: TempDir,
@@ -26,7 +28,11 @@ impl Fixture {
     fn request(&self, supervisor: &SupervisorProcess, script: &str) -> Request {
         let mine = self.directory.path().join("mine").to_str().unwrap().to_owned();
         let mut request = supervisor.script(script);
-        request.confinement = Some(Confinement { writable: vec![mine.clone()], network: self.network });
+        request.confinement = Some(Confinement::Files {
+            readable: SYSTEM.map(str::to_owned).to_vec(),
+            writable: vec![mine.clone()],
+            network: self.network,
+        });
         request.cwd = Some(mine);
         request
     }
@@ -46,15 +52,15 @@ impl Fixture {
 }
 
 #[test]
-fn confined_command_writes_only_beneath_its_writable_directories() {
+fn confined_command_reads_and_writes_only_what_is_listed() {
     let fixture = Fixture::new();
     let script = "echo a > file && mkdir d && echo b > d/file && mv d/file . && rm file && ln -s x y && echo inside; \
-        echo null > /dev/null && echo device; cat ../theirs; \
-        for c in 'echo x > ../theirs' ': > ../theirs' 'truncate -s 0 ../theirs' 'rm ../theirs' 'mkdir ../d' \
+        echo null > /dev/null && echo device; cat /etc/passwd > /dev/null && echo system; \
+        for c in 'cat ../theirs' 'ls ..' 'ls /etc' 'cat /etc/hostname' 'echo x > ../theirs' ': > ../theirs' 'truncate -s 0 ../theirs' 'rm ../theirs' 'mkdir ../d' \
             'mv ../theirs .' 'ln ../theirs hard' 'touch /var/tmp/remuda-escape' 'mkfifo ../p'; do \
             sh -c \"$c\" 2>/dev/null && echo \"could: $c\"; done; :";
     let Some(outcome) = fixture.run(script) else { return };
-    assert_eq!(outcome.text(), "inside\ndevice\ntheirs", "{}", String::from_utf8_lossy(&outcome.stderr));
+    assert_eq!(outcome.text(), "inside\ndevice\nsystem\n", "{}", String::from_utf8_lossy(&outcome.stderr));
     assert_eq!(std::fs::read_to_string(fixture.directory.path().join("theirs")).unwrap(), "theirs");
     assert_eq!(std::fs::read_dir(fixture.directory.path()).unwrap().count(), 2);
 }
@@ -97,7 +103,71 @@ fn confined_command_cannot_kill_its_supervisor() {
 fn missing_writable_directory_refuses_the_command() {
     let mut supervisor = SupervisorProcess::start("supervise");
     let mut request = supervisor.script("echo ran");
-    request.confinement = Some(Confinement { writable: vec!["/no/such".to_owned()], network: true });
+    request.confinement = Some(Confinement::Files {
+        readable: Vec::new(),
+        writable: vec!["/no/such".to_owned()],
+        network: true,
+    });
     supervisor.start_command(0, request);
     assert_eq!(supervisor.outcome(0).result.unwrap_err().kind, RefusalKind::NotConfined);
+}
+
+/// Needs Linux 6.12.
+#[test]
+fn command_of_its_own_processes_signals_and_traces_no_other() {
+    let program = env!("CARGO_BIN_EXE_remuda-supervisor");
+    let check =
+        std::process::Command::new(program).args(["check-confinement", "processes"]).status().unwrap();
+    let mut supervisor = SupervisorProcess::start("supervise");
+    let script = format!(
+        "kill -0 {0} 2>/dev/null && echo signalled; cat /proc/{0}/environ > /dev/null 2>&1 && echo read; \
+         sleep 100 & kill $! && wait $!; echo own; echo x > file && cat file",
+        std::process::id()
+    );
+    let directory = TempDir::new().unwrap();
+    let mut request = supervisor.script(&script);
+    request.cwd = directory.path().to_str().map(str::to_owned);
+    request.confinement = Some(Confinement::Processes);
+    supervisor.start_command(0, request);
+    let outcome = supervisor.outcome(0);
+    if check.success() {
+        assert_eq!(outcome.text(), "own\nx\n");
+    } else {
+        assert_eq!(outcome.result.unwrap_err().kind, RefusalKind::NotConfined);
+    }
+}
+
+/// A host's abstract socket is reachable to every process of its network namespace.
+#[test]
+fn namespaced_command_with_the_hosts_network_reaches_no_abstract_socket() {
+    use std::os::{linux::net::SocketAddrExt as _, unix::net};
+
+    let name = format!("remuda-test-{}", std::process::id());
+    let address = net::SocketAddr::from_abstract_name(&name).unwrap();
+    let _listener = net::UnixListener::bind_addr(&address).unwrap();
+    let script = format!(
+        "perl -MSocket -e 'socket(my $s, AF_UNIX, SOCK_STREAM, 0) or die; \
+         print connect($s, pack_sockaddr_un(\"\\0{name}\")) ? \"connected\" : \"refused\"'"
+    );
+    for (confinement, expected) in
+        [(None, "connected"), (Some(Confinement::Namespaced { host_network: true }), "refused")]
+    {
+        let mut supervisor = SupervisorProcess::start("supervise");
+        let mut request = supervisor.script(&script);
+        request.confinement = confinement;
+        supervisor.start_command(0, request);
+        assert_eq!(supervisor.outcome(0).text(), expected);
+    }
+}
+
+#[test]
+fn command_has_no_capabilities_but_those_for_files_if_it_may() {
+    for (file_capabilities, as_root) in [(false, "0000000000000000"), (true, "000000000000001f")] {
+        let mut supervisor = SupervisorProcess::start("supervise");
+        let mut request = supervisor.script("grep -E '^Cap(Prm|Eff)' /proc/self/status");
+        request.file_capabilities = file_capabilities;
+        supervisor.start_command(0, request);
+        let set = if nix::unistd::geteuid().is_root() { as_root } else { "0000000000000000" };
+        assert_eq!(supervisor.outcome(0).text(), format!("CapPrm:\t{set}\nCapEff:\t{set}\n"));
+    }
 }

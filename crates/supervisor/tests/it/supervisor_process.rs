@@ -109,6 +109,8 @@ impl SupervisorProcess {
             env: env.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             has_input: false,
             limits: Limits::default(),
+            user: None,
+            file_capabilities: false,
             confinement: None,
             grace_ms: 200,
         }

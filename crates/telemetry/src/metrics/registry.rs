@@ -125,6 +125,8 @@ metrics! {
         "Duration of API calls until the response, or its first part, was ready";
     REQUEST_BODY_MEMORY = "remuda.request.body_memory", Gauge, "By", [],
         "Memory reserved for bodies of requests in flight";
+    TLS_CERTIFICATE_EXPIRY = "remuda.tls.certificate_expiry_timestamp", Gauge, "s", [],
+        "When the TLS certificate of the process's ports expires, in seconds since 1970";
     AUTH_FAILURES = "remuda.auth.failures", Counter, "{request}", [REASON],
         "Requests without a valid API key: missing, malformed, unknown (also revoked or expired), limited (too many to look up)";
     STREAM_READERS = "remuda.stream.readers", Gauge, "{reader}", [],

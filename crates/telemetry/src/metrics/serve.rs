@@ -1,6 +1,6 @@
 //! Serves `GET /metrics` for Prometheus.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -12,6 +12,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::TEXT_FORMAT;
+use remuda_tls::ServerTls;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -32,8 +33,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 type TextResponse = Response<Full<Bytes>>;
 
 impl Exporter {
-    /// Serves until `stop`.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+    /// Serves until `stop`, with TLS if there is a certificate.
+    pub async fn serve(self, listener: TcpListener, tls: Option<ServerTls>, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let connections = TaskTracker::new();
         loop {
@@ -47,9 +48,9 @@ impl Exporter {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    let exporter = self.clone();
+                    let (exporter, tls) = (self.clone(), tls.clone());
                     connections.spawn(async move {
-                        exporter.serve_connection(stream).await;
+                        exporter.serve_connection(stream, tls).await;
                         drop(permit);
                     });
                 }
@@ -63,16 +64,21 @@ impl Exporter {
         connections.wait().await;
     }
 
-    async fn serve_connection(&self, stream: TcpStream) {
+    async fn serve_connection(&self, stream: TcpStream, tls: Option<ServerTls>) {
         let service = service_fn(|request: Request<Incoming>| {
             let response = self.response(request.method(), request.uri().path());
             async move { Ok::<_, Infallible>(response) }
         });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_LIMIT)
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), service);
+        let connection = async {
+            // A scraper that offers HTTP/2 gets HTTP/1.1.
+            let (stream, _) = remuda_tls::accept_http1(tls.as_ref(), stream).await?;
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_LIMIT)
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), service);
+            connection.await.map_err(io::Error::other)
+        };
         match timeout(CONNECTION_LIMIT, connection).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "metrics connection failed"),

@@ -44,7 +44,7 @@ async fn recorded_metrics_can_be_scraped() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    tasks.spawn(exporter.serve(listener, stop.clone()));
+    tasks.spawn(exporter.serve(listener, None, stop.clone()));
 
     let scraped = request(address, "GET /metrics").await;
     assert!(scraped.starts_with("HTTP/1.1 200 OK\r\n"), "{scraped}");

@@ -29,6 +29,11 @@ pub(super) fn add_report(answer: &mut Value, report: TaskReport) {
                     answer["signal"] = signal.into();
                     "exited"
                 }
+                ExecStatus::DiskFull => {
+                    answer["exit_code"] = Value::Null;
+                    answer["disk_full"] = true.into();
+                    "exited"
+                }
                 ExecStatus::OutOfMemory => {
                     answer["exit_code"] = Value::Null;
                     answer["out_of_memory"] = true.into();

@@ -12,6 +12,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     NatsOptions,
+    credentials::Credentials,
     envelope::{MAX_HEADERS, Sealed},
     unavailable,
 };
@@ -47,13 +48,13 @@ impl Connection {
                 on_event(&event, &connections, &losses);
                 std::future::ready(())
             });
-        if let Some(path) = &options.credentials_file {
-            settings = settings.credentials_file(path).await.map_err(|error| {
-                Error::invalid("credentials_file", format!("cannot read {}", path.display()))
-                    .with_source(error)
-            })?;
-        }
         let servers = parse_servers(&options.servers)?;
+        if let Some(credentials) = Credentials::find(options, &servers)? {
+            settings = credentials.apply(settings)?.custom_inbox_prefix(credentials.inbox_prefix());
+        }
+        if let Some(path) = &options.ca_file {
+            settings = settings.add_root_certificates(path.clone());
+        }
         let limit = options.connect_timeout.saturating_mul(u32::try_from(servers.len()).unwrap_or(u32::MAX));
         let addresses: Vec<&str> = options.servers.iter().map(|server| without_credentials(server)).collect();
         let message = || format!("cannot connect to NATS at {}", addresses.join(", "));

@@ -48,7 +48,7 @@ pub struct ConsumerReport {
 }
 
 impl Nats {
-    /// Creates the token stream and a consumer for every pool if missing, and repairs changed settings: a stream that
+    /// Creates the token stream, if this client [manages](super::NatsOptions::manages_stream) it, and a consumer for every pool if missing, and repairs changed settings: a stream that
     /// discards old messages would drop work. Returns the differences that were repaired. Differences that cannot be
     /// repaired are an error that lists each of them.
     pub async fn provision(&self, pools: &[Pool]) -> Result<Vec<String>> {
@@ -165,7 +165,17 @@ impl Shared {
 
     async fn prepare_stream(&self) -> Result<(Stream<Info>, Vec<String>)> {
         let expected = stream_settings::stream(&self.subjects, &self.options);
-        let Some(stream) = self.find_stream().await? else {
+        let found = self.find_stream().await?;
+        if !self.options.manages_stream {
+            let missing = || {
+                Error::unavailable(format!(
+                    "NATS: stream {} does not exist: a control plane creates it",
+                    expected.name
+                ))
+            };
+            return Ok((found.ok_or_else(missing)?, Vec::new()));
+        }
+        let Some(stream) = found else {
             tracing::info!(stream = expected.name, "creating the token stream");
             let created = self.jetstream.create_stream(expected.clone());
             let stream = self.control.bounded("create stream", created).await?;

@@ -85,6 +85,16 @@ impl Subjects {
         format!("{}.notices", self.prefix)
     }
 
+    /// Subjects of several kinds, such as `events.>`.
+    pub(super) fn kinds(&self, kinds: &[&str]) -> Vec<String> {
+        kinds.iter().map(|kind| format!("{}.{kind}", self.prefix)).collect()
+    }
+
+    /// The name of the user, or of the account, of this installation.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// A subject without subscribers: the server responds immediately that there are no responders.
     pub(super) fn no_responders(&self) -> String {
         format!("{}.nobody", self.prefix)

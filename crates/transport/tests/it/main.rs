@@ -7,6 +7,8 @@ mod end_notices;
 mod grants;
 mod nats;
 mod notices;
+mod role_work;
+mod roles;
 mod signing;
 mod suite;
 mod support;

@@ -27,6 +27,8 @@ pub(crate) enum Exit {
     RunTimedOut = 7,
     /// Conflict with the current state: session busy or closed, name taken, idempotency key used for another request.
     Conflict = 8,
+    /// The run completed, but its agent was stopped: it had made all model calls that its `max_steps` allows.
+    AgentStopped = 9,
     /// Any other error, such as an internal error of the server.
     Other = 10,
     /// Ctrl-C while watching. The run continues.
@@ -40,7 +42,8 @@ Exit codes:
   1  the run failed                 6  the run was cancelled
   2  wrong usage or bad input       7  the run timed out
   3  server not reachable           8  conflict: busy, closed, already exists, …
-  4  not found                     10  anything else
+  4  not found                      9  completed, but the agent was stopped by its max_steps
+  10 anything else
   130 interrupted with Ctrl-C while watching; the run continues";
 
 impl Exit {
@@ -56,7 +59,8 @@ impl Exit {
     }
 
     pub(crate) fn of_run(run: &v1::Run) -> Result<Self> {
-        convert::run_state("state", run.state).map(Self::of_state)
+        let exit = Self::of_state(convert::run_state("state", run.state)?);
+        Ok(if exit == Self::Ok && !run.stop_reason.is_empty() { Self::AgentStopped } else { exit })
     }
 }
 

@@ -63,6 +63,9 @@ pub(super) fn run_failure(run: &v1::Run) -> Option<String> {
 /// A run in one line: state, duration and id; a second line shows the failure.
 pub(super) fn run_line(sink: Sink, run: &v1::Run) -> String {
     let mut line = format!("{}  {}", run_state(sink, run), sink.paint(Style::Dim, &one_line(&run.id)));
+    if !run.stop_reason.is_empty() {
+        line.push_str(&format!("\n  the agent was stopped: {}", one_line(&run.stop_reason)));
+    }
     if let Some(failure) = run_failure(run) {
         line.push_str(&format!("\n  {failure}"));
     }

@@ -26,9 +26,9 @@ use crate::output::{Interrupted, Output, Progress, Style, one_line, sanitize};
 
 /// What to show of a run.
 #[derive(Clone, Copy, Debug)]
-struct DisplayOptions {
-    follow: bool,
-    quiet: bool,
+pub(super) struct DisplayOptions {
+    pub(super) follow: bool,
+    pub(super) quiet: bool,
 }
 
 pub(super) async fn run(
@@ -42,6 +42,17 @@ pub(super) async fn run(
     }
     let (display, detach) = (DisplayOptions { follow: args.follow, quiet: args.quiet }, args.detach);
     let submitted = submit::submit(args, client).await?;
+    show(submitted, display, detach, client, output).await
+}
+
+/// Shows a submitted run until its end, or prints its id.
+pub(super) async fn show(
+    submitted: v1::SubmitRunResponse,
+    display: DisplayOptions,
+    detach: bool,
+    client: &Client,
+    output: Output,
+) -> Result<Exit> {
     let run = submitted.run.ok_or_else(|| Error::internal("the server sent no run"))?;
     let note = |text: &str| {
         if !display.quiet {
@@ -101,7 +112,7 @@ async fn follow_to_end(run_id: &str, after: i64, client: &Client, output: Output
         (CommandOutput::default(), Progress::new(&output, "following the run"));
     loop {
         match progress.during(followed.next()).await {
-            Ok(Some(Ok(FollowItem::Event(event)))) => show(&event, &mut command_output, output),
+            Ok(Some(Ok(FollowItem::Event(event)))) => show_event(&event, &mut command_output, output),
             Ok(Some(Ok(FollowItem::Delta(delta)))) => show_live(&delta, &mut command_output, output),
             Ok(Some(Err(error))) => return Err(error),
             Ok(None) => break,
@@ -124,7 +135,7 @@ fn show_live(delta: &v1::Delta, command_output: &mut CommandOutput, output: Outp
     }
 }
 
-fn show(event: &v1::Event, command_output: &mut CommandOutput, output: Output) {
+fn show_event(event: &v1::Event, command_output: &mut CommandOutput, output: Output) {
     if output.json {
         return output.json_line(&json::event(event));
     }

@@ -1,5 +1,6 @@
 //! `remuda runs`: lists, shows and waits for runs.
 
+mod retry;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -30,7 +31,8 @@ Examples:
   remuda runs show run_01k9…
   remuda runs steps run_01k9…            all model calls and tool calls
   remuda runs steps run_01k9… --json | jq .model_call.usage
-  remuda runs wait run_01k9… && echo it completed";
+  remuda runs wait run_01k9… && echo it completed
+  remuda runs retry run_01k9…            the same input again, as a new run";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum RunsCommand {
@@ -58,6 +60,17 @@ pub(crate) enum RunsCommand {
         #[arg(value_name = "RUN_ID")]
         run: String,
     },
+    /// Submit the input of a run again, as a new run of its session.
+    ///
+    /// The new run has the same message or tool calls, time limit, budget and labels. The workspace, the definitions and the
+    /// session's messages are as they are now, not as they were when the run started.
+    Retry {
+        #[arg(value_name = "RUN_ID")]
+        run: String,
+        /// Print the id of the new run and do not wait for its end.
+        #[arg(long)]
+        detach: bool,
+    },
     /// Wait for the end of a run, print its results and exit with its exit code.
     Wait {
         #[arg(value_name = "RUN_ID")]
@@ -77,6 +90,7 @@ pub(super) async fn execute(command: RunsCommand, client: &Client, output: Outpu
         }
         RunsCommand::Show { run } => show(run, client, output).await,
         RunsCommand::Steps { run } => steps::steps(run, client, output).await,
+        RunsCommand::Retry { run, detach } => retry::retry(run, detach, client, output).await,
         RunsCommand::Wait { run } => {
             let mut progress = Progress::new(&output, "waiting for the run");
             match progress.during(client.wait_until_finished(&run)).await.transpose_error()? {

@@ -47,6 +47,7 @@ impl DemoServer {
             levels: Levels::new("info").map_err(|error| {
                 Error::internal("the log filter of the demo is invalid").with_source(error)
             })?,
+            tls: None,
             guard: Some((guard, vec!["guard".to_owned()])),
         })
         .await?;

@@ -45,19 +45,24 @@ pub(super) async fn local(config: &Config) -> Check {
     let backend = LocalBackend::new(LocalOptions {
         grace: config.worker.kill_grace,
         hardening: remuda_node::hardening(config),
+        readable: config.sandbox.readable.clone(),
         ..LocalOptions::default()
     });
     let features = backend.describe().await;
     let found = format!("{}; {}", shell.display(), describe_features(&features));
-    let unconfined = features.iter().any(|feature| feature.state == FeatureState::Unavailable);
+    let lacking = |state: FeatureState| features.iter().any(|feature| feature.state == state);
+    let incomplete = lacking(FeatureState::Unavailable) || lacking(FeatureState::Partial);
     match config.sandbox.hardening {
-        Hardening::Required if unconfined => Check::problem(
+        Hardening::Required if incomplete => Check::problem(
             NAME,
             found,
-            "install bubblewrap, or use a kernel with Landlock, or set sandbox.hardening",
+            "install bubblewrap 0.7 or later and allow user namespaces, or offer only the backend docker",
         ),
-        Hardening::Auto if unconfined => {
-            Check::warning(NAME, found, "install bubblewrap: commands are not confined")
+        Hardening::None | Hardening::Auto if incomplete => {
+            Check::warning(NAME, found, "install bubblewrap 0.7 or later and allow user namespaces")
+        }
+        Hardening::None if nix::unistd::geteuid().is_root() => {
+            Check::warning(NAME, found, "run workers as a user of their own, or set sandbox.hardening")
         }
         Hardening::None | Hardening::Auto | Hardening::Required => Check::ok(NAME, found),
     }
@@ -74,6 +79,7 @@ fn describe_features(features: &[Feature]) -> String {
     parts.extend(
         with_state(FeatureState::Off).filter(|it| it.name != "guard").map(|it| with_detail("off", it)),
     );
+    parts.extend(with_state(FeatureState::Partial).map(|it| with_detail("partial", it)));
     parts.extend(with_state(FeatureState::Unavailable).map(|it| with_detail("unavailable", it)));
     parts.join("; ")
 }

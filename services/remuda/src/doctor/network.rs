@@ -15,21 +15,27 @@ use super::{Check, Mode};
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn ports(config: &Config, mode: Mode) -> Vec<Check> {
-    let server = port("API port", config.server.listen, "server.listen");
+    let tls = config.tls.is_enabled();
+    let server = port("API port", config.server.listen, "server.listen", tls);
     if mode == Mode::Embedded {
         return vec![server.await];
     }
-    let (server, stream) = tokio::join!(server, port("stream port", config.stream.listen, "stream.listen"));
+    let (server, stream) =
+        tokio::join!(server, port("stream port", config.stream.listen, "stream.listen", tls));
     vec![server, stream]
 }
 
-async fn port(name: &'static str, address: SocketAddr, key: &str) -> Check {
+async fn port(name: &'static str, address: SocketAddr, key: &str, tls: bool) -> Check {
     let error = match TcpListener::bind(address) {
         Ok(_) if address.port() == 0 => return Check::ok(name, format!("{address}: any free port")),
         Ok(_) => return Check::ok(name, format!("{address} is free")),
         Err(error) => error,
     };
     match error.kind() {
+        // Who answers cannot be asked without the name and the authority of its certificate.
+        ErrorKind::AddrInUse if tls => {
+            Check::ok(name, format!("{address} is in use, probably by remuda with TLS"))
+        }
         ErrorKind::AddrInUse => match identify_listener(address).await {
             Listener::Remuda(version) => Check::ok(name, format!("{address} is in use by remuda {version}")),
             Listener::Grpc => {
@@ -96,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn free_taken_and_foreign_ports_are_distinguished() {
-        let check = |address: SocketAddr| port("API port", address, "server.listen");
+        let check = |address: SocketAddr| port("API port", address, "server.listen", false);
         assert_eq!(check("127.0.0.1:0".parse().unwrap()).await.level, Level::Ok);
 
         // A listener that accepts connections and never answers.

@@ -1,6 +1,7 @@
 //! Checks the database and NATS.
 
 use std::{
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     str::FromStr as _,
     time::Duration,
@@ -14,7 +15,7 @@ use remuda_transport::{Nats, NatsOptions, NatsReport};
 use sqlx::{Connection as _, sqlite::SqliteConnectOptions};
 use tokio::time::timeout;
 
-use super::{Check, Mode};
+use super::{Check, Level, Mode};
 
 /// Time limit for a service to answer. A server waits longer at its start; the doctor reports the current state.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
@@ -174,6 +175,7 @@ pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
         request_timeout: TIMEOUT,
         ..remuda_node::nats_options(config)
     };
+    let anonymous = options.anonymous();
     let inspection = async {
         let nats = Nats::connect(options).await?;
         let report = nats.inspect().await;
@@ -182,7 +184,16 @@ pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
         report
     };
     match timeout(TIMEOUT * 3, inspection).await {
-        Ok(Ok(report)) => check_nats(&shown, &report, nats.replicas),
+        Ok(Ok(report)) => {
+            let check = check_nats(&shown, &report, nats.replicas);
+            let accepts_everybody =
+                timeout(TIMEOUT, Nats::connect(anonymous)).await.is_ok_and(|it| it.is_ok());
+            match check.level {
+                Level::Ok if accepts_everybody => open_to_everybody(&check.found),
+                Level::Ok => credentials.and_then(|file| readable_by_others(file)).unwrap_or(check),
+                _ => check,
+            }
+        }
         Ok(Err(error)) => Check::problem(
             NAME,
             format!("{shown}: {}", without_secrets(&chain(&error), &nats.servers)),
@@ -192,6 +203,20 @@ pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
             Check::problem(NAME, format!("{shown} did not answer in time"), "check that nats-server runs")
         }
     }
+}
+
+fn open_to_everybody(found: &str) -> Check {
+    Check::warning(
+        "NATS",
+        format!("{found}; it accepts clients without credentials, which can read the output of tools"),
+        "give each role credentials of its own: `remuda nats-auth --help`",
+    )
+}
+
+fn readable_by_others(file: &Path) -> Option<Check> {
+    let mode = std::fs::metadata(file).ok()?.mode();
+    let found = format!("{} can be read by every user of this machine", file.display());
+    (mode & 0o004 != 0).then(|| Check::warning("NATS", found, format!("chmod o= {}", file.display())))
 }
 
 /// Masks passwords of addresses that an error may quote.
@@ -261,7 +286,6 @@ fn chain(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Level;
 
     #[test]
     fn nats_check_depends_on_version_and_settings() {

@@ -1,32 +1,45 @@
 //! Split mode: a control plane, workers and a stream service as separate processes on PostgreSQL and NATS.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
+use async_nats::ConnectOptions;
 use remuda_client::Client;
 use remuda_testkit::{NatsServer, TestDatabase};
+use remuda_transport::{BusRole, NatsAuth};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::{Cli, CommandOutput, Server, temporary_directory, variables};
 
-/// A database, a nats-server, and the settings that point to them.
+const CREDENTIALS: &str = "REMUDA_NATS__CREDENTIALS_FILE";
+
+/// A database, a nats-server with credentials for each role, and the settings that point to them.
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) nats: NatsServer,
     pub(crate) database: TestDatabase,
+    /// A file for each role.
+    credentials: TempDir,
     // Dropped last: tools may write into it until the processes are gone.
     _workspaces: TempDir,
 }
 
 impl Services {
     pub(crate) fn start(nats: &Path) -> Self {
-        let nats = NatsServer::start(nats).unwrap();
+        let auth = NatsAuth::with_keys("remuda").unwrap();
+        let nats = NatsServer::start_with(nats, &auth.server_config()).unwrap();
+        let credentials = temporary_directory();
+        for role in BusRole::ALL {
+            let key = auth.credentials_file(role).unwrap();
+            fs::write(credentials.path().join(role.as_str()), key).unwrap();
+        }
         let database = TestDatabase::create().unwrap();
         let workspaces = temporary_directory();
         let variables = variables(&[
             ("REMUDA_STORE__URL", &database.url()),
             ("REMUDA_NATS__SERVERS", &nats.url()),
+            (CREDENTIALS, credentials.path().join("admin").to_str().unwrap()),
             ("REMUDA_WORKSPACES__ROOT", workspaces.path().to_str().unwrap()),
             ("REMUDA_WORKSPACES__ALLOWED", std::env::temp_dir().to_str().unwrap()),
             // Short, so that dead workers are detected and missed wake-ups are repaired within seconds.
@@ -35,7 +48,14 @@ impl Services {
             ("REMUDA_RECONCILER__INTERVAL", "500ms"),
             ("REMUDA_RECONCILER__LEASE", "2s"),
         ]);
-        Self { variables, nats, database, _workspaces: workspaces }
+        Self { variables, nats, database, credentials, _workspaces: workspaces }
+    }
+
+    /// A client of NATS with the credentials of a role.
+    pub(crate) async fn nats_client(&self, role: BusRole) -> async_nats::Client {
+        let key = fs::read_to_string(self.credentials.path().join(role.as_str())).unwrap();
+        let seed = key.lines().last().unwrap().to_owned();
+        ConnectOptions::with_nkey(seed).connect(self.nats.url()).await.unwrap()
     }
 
     /// Runs `remuda` with these settings.
@@ -78,7 +98,11 @@ impl Services {
     }
 
     pub(crate) async fn serve(&self, arguments: &[&str], more: &[(&str, &str)]) -> Server {
-        let all = [self.variables.clone(), variables(more)].concat();
+        // A process with all roles has the administrator's credentials.
+        let role = BusRole::ALL.into_iter().find(|role| role.as_str() == arguments[0]);
+        let file = self.credentials.path().join(role.unwrap_or(BusRole::Admin).as_str());
+        let own = variables(&[(CREDENTIALS, file.to_str().unwrap())]);
+        let all = [self.variables.clone(), own, variables(more)].concat();
         Server::start(arguments, &all).await
     }
 }

@@ -1,16 +1,16 @@
-//! A hostile client of NATS, without a key of the installation: it starts nothing, ends nothing, invents nothing, and
+//! A hostile client of NATS, with the administrator's credentials but without a key of the installation: it starts nothing, ends nothing, invents nothing, and
 //! hides nothing from readers.
 
 use std::time::Duration;
 
 use async_nats::{Client as Nats, HeaderMap, Message, Subscriber};
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use remuda_client::{FollowItem, Target};
 use remuda_domain::{EventId, MessageId, RunId, RunState, ToolCallId};
 use remuda_proto::v1;
 use remuda_testkit::{nats_binaries, wait_for};
-use remuda_transport::GrantBatch;
+use remuda_transport::{BusRole, GrantBatch};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
@@ -23,6 +23,28 @@ use crate::{
 /// What the server logs about a message that is not proven.
 const REJECTED: &str = "message on the bus is not proven";
 
+#[tokio::test]
+async fn tool_on_the_worker_cannot_read_live_output_from_the_bus() {
+    let cluster = Cluster::start(&nats_binaries()[0], 1).await;
+    let refused = async_nats::connect(cluster.services.nats.url()).await;
+    assert!(refused.is_err(), "NATS must not accept a client without credentials");
+    // Not even with the credentials of the worker.
+    let stolen = cluster.services.nats_client(BusRole::Worker).await;
+    let mut seen = Vec::new();
+    for subject in ["remuda.>", "remuda.events.>", "remuda.deltas.>", "_INBOX.>"] {
+        seen.push(stolen.subscribe(subject).await.unwrap());
+    }
+    stolen.flush().await.unwrap();
+    let client = cluster.client();
+    let run = submit(&client, "s", vec![bash("echo secret")]).await;
+    assert_eq!(state(&wait_for_end(&client, &run).await), RunState::Completed);
+    // Everything that was delivered arrives before the response to a flush.
+    stolen.flush().await.unwrap();
+    for mut messages in seen {
+        assert!(messages.next().now_or_never().flatten().is_none());
+    }
+}
+
 /// A cluster with one worker, and a client of its NATS that sees everything.
 struct Attacked {
     nats: Nats,
@@ -33,7 +55,7 @@ struct Attacked {
 impl Attacked {
     async fn start() -> Self {
         let cluster = Cluster::start(&nats_binaries()[0], 1).await;
-        let nats = async_nats::connect(cluster.services.nats.url()).await.unwrap();
+        let nats = cluster.services.nats_client(BusRole::Admin).await;
         let messages = nats.subscribe("remuda.>").await.unwrap();
         nats.flush().await.unwrap();
         Self { nats, messages, cluster }
@@ -286,7 +308,7 @@ async fn forged_signals_and_notices_change_nothing() {
     attacked.cluster.workers[0].process.wait_for_stderr(REJECTED).await;
     assert_eq!(state(&wait_for_end(&client, &run).await), RunState::Completed, "a forged cancel was obeyed");
     attacked.runs_end_as_usual("undrained").await;
-    for report in attacked.cluster.cli.json(&["log-filter"]).await {
+    for report in attacked.cluster.operator.json(&["log-filter"]).await {
         assert_ne!(report["filter"], "off", "{report}");
     }
     // The real signals work.

@@ -230,6 +230,7 @@ async fn openapi_docs_and_health_are_served() {
         page.contains("/openapi.json") && !page.contains("https://"),
         "the page must load nothing from other hosts"
     );
+    assert_eq!(web.get("//").await.body, docs.body, "the root leads to the documentation");
     assert_eq!(web.get("//readyz").await.body["status"], "ready");
     assert_eq!(web.get("//healthz").await.body, json!({ "status": "ok" }));
     assert_eq!(web.get("").await.body["mode"], "embedded");

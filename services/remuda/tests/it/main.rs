@@ -50,6 +50,8 @@ mod sse;
 mod start;
 mod submit_and_wait;
 mod team;
+mod tls;
+mod tools_rules;
 mod top;
 mod traces;
 mod webhook_receiver;

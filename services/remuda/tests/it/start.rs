@@ -188,3 +188,34 @@ async fn require_keys_applies_on_loopback() {
     let secret = created.documents()[0]["secret"].as_str().unwrap().to_owned();
     assert_eq!(cli.with_key(&secret).run(&["run", "--tool", "noop"]).await.code, 0);
 }
+
+#[tokio::test]
+async fn required_hardening_without_bubblewrap_refuses_to_start_where_local_commands_are_allowed() {
+    let directory = temporary_directory();
+    let policy = directory.path().join("policy.toml");
+    let data = directory.path().join("data");
+    let start = async |backends: &str| {
+        fs::write(&policy, format!("[default]\nbackends = [{backends}]\n")).unwrap();
+        let mut arguments =
+            vec!["dev", "--listen", "127.0.0.1:0", "--json", "--data-dir", data.to_str().unwrap()];
+        let policy = format!("sandbox.policy_file={}", policy.display());
+        arguments.extend(["--set", "sandbox.hardening=required", "--set", &policy]);
+        // No directory of this path has bubblewrap.
+        CommandOutput::run(&arguments, &variables(&[("PATH", "/nonexistent")])).await
+    };
+    for backends in ["'local'", "'docker', 'local'"] {
+        let refused = start(backends).await;
+        assert_eq!(
+            (refused.code, refused.error()),
+            (3, ("unavailable".to_owned(), "sandbox.hardening".to_owned()))
+        );
+        assert!(refused.stderr.contains("bubblewrap"), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn start_reports_what_is_enforced_for_local_commands() {
+    let dev = Dev::start_with(&["--set", "telemetry.log=info"]).await;
+    dev.server.process.wait_for_stderr("local backend restrictions").await;
+    dev.server.process.wait_for_stderr("no privileges").await;
+}

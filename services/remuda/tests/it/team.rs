@@ -114,7 +114,7 @@ fn delegation_workspace(directory: &Path, width: usize, policy: &str, last: &str
     };
     agent("lead", &format!("subagents: [digger]\n{policy}"));
     agent("digger", &format!("mode: subagent\nsubagents: [helper]\n{policy}"));
-    agent("helper", "mode: subagent");
+    agent("helper", "mode: subagent\ntools: { native: [Bash] }");
     write(".openharness/settings.yaml", "default_agent: lead\n");
     let delegate = |to: &str| {
         let call = format!("{{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}");

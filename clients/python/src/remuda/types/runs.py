@@ -145,6 +145,8 @@ class Run:
     outcomes: list[ToolOutcome] = field(default_factory=list)
     #: The last message of the agent of a message run.
     answer: Optional[str] = None
+    #: Why the agent had to conclude, if it did not do so by itself: ``max_steps``. Not in lists.
+    stop_reason: Optional[str] = None
     #: Set if the run ended without completing.
     failure: Optional[Failure] = None
     cancel: Optional[CancelReceipts] = None

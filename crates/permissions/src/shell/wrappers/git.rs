@@ -72,14 +72,7 @@ pub(super) fn nested_commands(words: &[Word]) -> NestedCommands {
             nested.commands.push(script(join_words(rest.get(2 + begin..).unwrap_or_default())));
         }
         ("bisect", "run") => nested.commands.push(NestedCommand::Words(rest[2..].to_vec())),
-        ("config", _) if configures(&rest[1..]) => nested.unknown = Some(CHANGES_OTHERS),
-        ("clone" | "init", _) => {
-            let settings = options_with_values(&rest[1..], "c", &["config"]);
-            let hooks = options_with_values(&rest[1..], "", &["template"]);
-            if !hooks.is_empty() || !settings.iter().all(is_harmless) {
-                nested.unknown = Some(CHANGES_OTHERS);
-            }
-        }
+        _ if git_changes_settings(words).is_some() => nested.unknown = Some(CHANGES_OTHERS),
         _ => {}
     }
     for (_, letters, long) in RUNS.iter().filter(|(names, ..)| names.contains(&name(0))) {
@@ -87,6 +80,22 @@ pub(super) fn nested_commands(words: &[Word]) -> NestedCommands {
         nested.commands.extend(values.into_iter().map(|value| script(value.text)));
     }
     nested
+}
+
+/// The position of the last word of a sub-command that sets something which may name a program.
+pub(in crate::shell) fn git_changes_settings(words: &[Word]) -> Option<usize> {
+    let rest = words.get(git_subcommand(words)..)?;
+    let (name, arguments) = rest.split_first()?;
+    let changes = match name.text.as_str() {
+        "config" => configures(arguments),
+        "clone" | "init" => {
+            let settings = options_with_values(arguments, "c", &["config"]);
+            let hooks = options_with_values(arguments, "", &["template"]);
+            !hooks.is_empty() || !settings.iter().all(is_harmless)
+        }
+        _ => false,
+    };
+    changes.then(|| words.len() - 1)
 }
 
 /// Whether all options before the sub-command are known, so that its position is certain.

@@ -43,6 +43,8 @@ impl CopierClient {
             env: Vec::new(),
             has_input: true,
             limits: Limits::default(),
+            user: None,
+            file_capabilities: false,
             confinement: None,
             grace_ms: 0,
         };

@@ -1,6 +1,6 @@
 //! Privileges of containers, seen from inside and through the engine.
 
-use remuda_domain::Code;
+use remuda_domain::{Code, execution::ResourceLimits};
 use remuda_sandbox::{Backend, Command, ExecStatus, FeatureState, docker::ContainerUser};
 
 use super::docker_fixture::{DockerFixture, eventually, run, shell};
@@ -159,4 +159,20 @@ async fn describe_reports_enforced_features() {
         remuda_sandbox::DockerOptions::new("unix:///nonexistent", "x", remuda_domain::WorkerId::new());
     let features = remuda_sandbox::DockerBackend::new(nowhere).describe().await;
     assert_eq!((features.len(), features[0].state), (1, FeatureState::Unavailable));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_are_limited_without_a_policy() {
+    let fixture = DockerFixture::new().await;
+    let mut request = fixture.request();
+    request.policy.limits = ResourceLimits::default();
+    let sandbox = fixture.backend.acquire(&request).await.unwrap();
+    // The files of cgroup v2, or of v1.
+    let script = "cd /sys/fs/cgroup; cat memory.max || cat memory/memory.limit_in_bytes; \
+                  (cat cpu.max || cat cpu/cpu.cfs_quota_us) | cut -d' ' -f1; cat pids.max || cat pids/pids.max";
+    let found = shell(&*sandbox, script).await.stdout.text;
+    let limits = ResourceLimits::default();
+    let cpu_quota = ResourceLimits::CONTAINER_CPUS * 100_000.0;
+    let processes = limits.processes.unwrap() + 160;
+    assert_eq!(found, format!("{}\n{cpu_quota}\n{processes}\n", ResourceLimits::CONTAINER_MEMORY_BYTES));
 }

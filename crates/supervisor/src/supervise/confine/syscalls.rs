@@ -60,6 +60,9 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// The bits of a socket's type without its flags.
+const SOCKET_TYPE: u64 = 0xf;
+
 /// Bit that x32 programs set in call numbers; the same calls must be blocked with it.
 #[cfg(target_arch = "x86_64")]
 const ALIASES: [libc::c_long; 2] = [0, 0x4000_0000];
@@ -68,8 +71,17 @@ const ALIASES: [libc::c_long; 1] = [0];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
+/// Sockets that a command may create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sockets {
+    Any,
+    OnlyUnix,
+    /// Connected pairs are possible nevertheless, except those that can be connected again.
+    NoUnix,
+}
+
 /// The filters, to be applied one after the other.
-pub(super) fn filters(network: bool) -> Result<Vec<BpfProgram>, BackendError> {
+pub(super) fn filters(sockets: Sockets) -> Result<Vec<BpfProgram>, BackendError> {
     let mut forbidden: Vec<(libc::c_long, Vec<SeccompRule>)> =
         FORBIDDEN.into_iter().map(|call| (call, Vec::new())).collect();
     let mut clone = Vec::new();
@@ -78,9 +90,21 @@ pub(super) fn filters(network: bool) -> Result<Vec<BpfProgram>, BackendError> {
         clone.push(rule(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)?);
     }
     forbidden.push((libc::SYS_clone, clone));
-    if !network {
-        let unix = u64::from(libc::AF_UNIX.unsigned_abs());
-        forbidden.push((libc::SYS_socket, vec![rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?]));
+    let unix = u64::from(libc::AF_UNIX.unsigned_abs());
+    match sockets {
+        Sockets::Any => {}
+        Sockets::OnlyUnix => forbidden
+            .push((libc::SYS_socket, vec![rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?])),
+        Sockets::NoUnix => {
+            forbidden
+                .push((libc::SYS_socket, vec![rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, unix)?]));
+            // A socket of these types can be connected to an address, even if it is half of a pair.
+            let pairs = [libc::SOCK_DGRAM, libc::SOCK_RAW].map(|kind| {
+                let of_type = SeccompCmpOp::MaskedEq(SOCKET_TYPE);
+                rule(1, SeccompCmpArgLen::Dword, of_type, u64::from(kind.unsigned_abs()))
+            });
+            forbidden.push((libc::SYS_socketpair, pairs.into_iter().collect::<Result<_, _>>()?));
+        }
     }
     // A filter cannot see the flags of clone3. If it fails with ENOSYS, callers fall back to clone.
     let unknown = vec![(libc::SYS_clone3, Vec::new())];
@@ -115,9 +139,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_compile_with_and_without_network() {
-        for network in [false, true] {
-            assert_eq!(filters(network).unwrap().len(), 2);
+    fn filters_compile_for_all_sockets() {
+        for sockets in [Sockets::Any, Sockets::OnlyUnix, Sockets::NoUnix] {
+            assert_eq!(filters(sockets).unwrap().len(), 2);
         }
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn tool_result(result: ExecResult, timeout: Duration) -> CallResult {
         ExecStatus::Exited(code) => (json!({ "exit_code": code }), None),
         ExecStatus::Signalled(signal) => (json!({ "exit_code": null, "signal": signal }), None),
         ExecStatus::OutOfMemory => (json!({ "exit_code": null, "out_of_memory": true }), None),
+        ExecStatus::DiskFull => (json!({ "exit_code": null, "disk_full": true }), None),
         ExecStatus::TimedOut => (json!({}), Some(timed_out(timeout))),
         ExecStatus::Cancelled => (json!({}), Some(cancelled())),
     };
@@ -49,6 +50,9 @@ pub(in crate::native) fn for_people(output: DisplayFields<'_>) -> ResultDisplay 
     if output.is_set("out_of_memory") {
         return failed("killed: out of memory".to_owned());
     }
+    if output.is_set("disk_full") {
+        return failed("killed: the disk is nearly full".to_owned());
+    }
     match output.0["exit_code"].as_i64() {
         Some(0) => ResultDisplay::new([Some("exit code 0".to_owned())], ResultBody::Output),
         Some(code) => failed(format!("exit code {code}")),
@@ -63,7 +67,8 @@ fn add(answer: &mut Value, notes: &mut Vec<String>, stream: &str, captured: Capt
         answer[format!("{stream}_bytes")] = captured.total_bytes.into();
     }
     if let Some(path) = captured.artifact {
-        let what = if captured.total_bytes > ARTIFACT_BYTES { "the first 16 MiB" } else { "all" };
+        let kept = format!("the first {} MiB", ARTIFACT_BYTES >> 20);
+        let what = if captured.total_bytes > ARTIFACT_BYTES { &kept } else { "all" };
         notes.push(format!("{what} of {stream} is in {path}: see the rest with Read or Grep"));
         if answer.get("artifacts").is_none() {
             answer["artifacts"] = Value::Object(Map::new());
@@ -108,6 +113,8 @@ mod tests {
         assert_eq!(value, json!({ "exit_code": 2, "stdout": "out", "stderr": "" }));
         let value = tool_result(result(ExecStatus::OutOfMemory), Duration::ZERO).unwrap();
         assert_eq!(value["out_of_memory"], true);
+        let value = tool_result(result(ExecStatus::DiskFull), Duration::ZERO).unwrap();
+        assert_eq!(value["disk_full"], true);
     }
 
     #[test]

@@ -129,9 +129,11 @@ fn child_of(step: &Step) -> Option<&Child> {
 
 fn approval_wait(approval: &Approval) -> Wait {
     let (id, request) = (approval.id.to_string(), &approval.request);
+    // A `tools` run has no agent.
+    let who = if request.agent.is_empty() { "the run" } else { request.agent.as_str() };
     Wait {
         kind: "approval",
-        message: format!("{} wants to call {}: {}", request.agent, request.tool, request.why),
+        message: format!("{who} wants to call {}: {}", request.tool, request.why),
         hint: format!("remuda approvals show {id}"),
         id,
         session: Some(approval.session),

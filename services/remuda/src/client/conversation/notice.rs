@@ -31,6 +31,15 @@ pub(crate) fn notice(event: &v1::Event, data: &Value, payer: &str) -> Option<Not
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     match event.r#type.as_str() {
         "agent.switched" => Some(Notice::info(Style::Accent, format!("⇄ {} → {}", text("from"), text("to")))),
+        "agent.stopped" => Some(Notice::info(
+            Style::Warn,
+            format!(
+                "● {} was stopped after {} steps ({})",
+                text("agent"),
+                number(&data["steps"]),
+                text("reason")
+            ),
+        )),
         "approval.requested" => {
             let request = &data["request"];
             let tool = one_line(request["tool"].as_str().unwrap_or_default());

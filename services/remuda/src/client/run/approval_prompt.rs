@@ -234,7 +234,7 @@ impl PendingApproval {
     /// The exact call, for the terminal.
     fn lines(&self) -> Vec<Line> {
         let (agent, tool) = (one_line(&self.agent), one_line(&self.tool));
-        let who = if agent.is_empty() { "an agent" } else { agent.as_str() };
+        let who = if agent.is_empty() { "the run" } else { agent.as_str() };
         let mut lines: Vec<Line> = vec![(Some(Style::Warn), format!("● {who} wants to call {tool}"))];
         let call = call_lines(&self.tool, &self.arguments);
         let more = call.len().saturating_sub(MAX_CALL_LINES);
