@@ -65,6 +65,7 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         // In the same proportions as the product's defaults.
         heartbeat: args.lease / 5,
         reconciler_interval: args.lease / 3,
+        small_disk: kinds.contains(&FaultKind::PostgresFull),
         ..ClusterOptions::new(remuda, nats)
     };
     let cluster = Cluster::start(options).await?;

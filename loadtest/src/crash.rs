@@ -1,10 +1,11 @@
-//! `loadtest crash`: kills the embedded server repeatedly under load.
+//! `loadtest crash`: kills the embedded server repeatedly under load, and fills its disk.
 
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use remuda_cluster::find_or_build_remuda;
+use remuda_testkit::SmallDisk;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -22,6 +23,10 @@ const LEAD_TIME: Duration = Duration::from_secs(6);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// One kill in this many hits a server that is still starting.
 const EARLY_KILLS: u32 = 4;
+/// The disk is filled before one in this many kills. This needs root.
+const KILLS_PER_FULL_DISK: u32 = 3;
+/// Size of the disk, which takes as much memory as the database needs.
+const DISK_BYTES: u64 = 1 << 30;
 /// How long tools may outlive their server until the guard has killed them.
 const TOOL_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -43,7 +48,14 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<ExitCode> {
     let release = args.load.release;
     let program = tokio::task::spawn_blocking(move || find_or_build_remuda(release)).await??;
     let directory = tempfile::Builder::new().prefix("remuda-crash-").tempdir()?;
-    let mut server = Server::new(program, directory.path(), Vec::new())?;
+    let files = directory.path().join("server");
+    std::fs::create_dir_all(files.join("data"))?;
+    let disk = match SmallDisk::is_available() {
+        true => Some(SmallDisk::mount_at(&files.join("data"), DISK_BYTES)?),
+        false => None,
+    };
+    let workspaces = ("REMUDA_WORKSPACES__ROOT".to_owned(), files.join("workspaces").display().to_string());
+    let mut server = Server::new(program, &files, vec![workspaces])?;
     server.start()?;
     server.wait_until_ready().await?;
 
@@ -57,7 +69,10 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<ExitCode> {
         faults: Vec::new(),
         problems: Vec::new(),
     };
-    for _ in 0..args.times {
+    for time in 0..args.times {
+        if let Some(disk) = disk.as_ref().filter(|_| time % KILLS_PER_FULL_DISK == 0) {
+            killer.fill(disk, &mut server).await?;
+        }
         killer.kill(&mut server).await?;
     }
     sleep(LEAD_TIME).await;
@@ -78,7 +93,7 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<ExitCode> {
     .report(&args.report)
 }
 
-/// Kills the server and checks that its tools die with it.
+/// Kills the server, fills its disk, and checks that its tools die with it.
 struct Killer {
     rng: StdRng,
     key_prefix: String,
@@ -87,6 +102,17 @@ struct Killer {
 }
 
 impl Killer {
+    /// Fills the disk of the server for some seconds. It must not end.
+    async fn fill(&mut self, disk: &SmallDisk, server: &mut Server) -> anyhow::Result<()> {
+        server.wait_until_ready().await?;
+        let began = now();
+        disk.fill()?;
+        sleep(Duration::from_millis(self.rng.random_range(1000..6000))).await;
+        disk.free()?;
+        self.faults.push(Fault { kind: "disk-full".to_owned(), target: String::new(), began, ended: now() });
+        Ok(())
+    }
+
     /// Lets the server run for a random time, kills it, and starts it again.
     async fn kill(&mut self, server: &mut Server) -> anyhow::Result<()> {
         let early = self.rng.random_ratio(1, EARLY_KILLS);

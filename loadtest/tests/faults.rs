@@ -4,7 +4,7 @@
 
 use std::{path::Path, process::Stdio, time::Duration};
 
-use remuda_testkit::Child;
+use remuda_testkit::{Child, SmallDisk};
 use serde_json::Value;
 
 const VIOLATIONS: [&str; 9] = [
@@ -59,6 +59,9 @@ fn killed_embedded_server_loses_and_repeats_nothing() {
     let (report, picture) =
         run_with_timeline(&["crash", "--times", "4", "--seed", "11", "--sessions", "8", "--rate", "12"]);
     assert_eq!(report["faults"]["kill"], 4, "{report}");
+    if SmallDisk::is_available() {
+        assert_eq!(report["faults"]["disk-full"], 2, "{report}");
+    }
     assert!(report["terminal"].as_u64().unwrap() > 40, "{report}");
     assert!(report["recovery_ms"].is_object() && report["throughput"]["before"].is_number(), "{report}");
     assert_eq!(picture.matches(">kill</text>").count(), 4);
@@ -66,7 +69,7 @@ fn killed_embedded_server_loses_and_repeats_nothing() {
 
 #[test]
 fn cluster_with_faults_loses_and_repeats_nothing() {
-    let kinds = ["worker-kill", "worker-stall", "nats-wipe"];
+    let kinds = ["worker-kill", "worker-stall", "nats-wipe", "postgres-full"];
     let faults = kinds.join(",");
     let (report, picture) =
         run_with_timeline(&["chaos", "--seconds", "60", "--seed", "3", "--rate", "15", "--faults", &faults]);

@@ -17,8 +17,8 @@ use nix::{
     unistd::Pid,
 };
 use remuda_testkit::{
-    NatsServer, PostgresServer, Process, TcpProxy, process, processes_of, stable_port, still_alive,
-    wait_until,
+    NatsServer, PostgresServer, Process, SmallDisk, TcpProxy, process, processes_of, stable_port,
+    still_alive, wait_until,
 };
 use remuda_transport::{BusRole, NatsAuth};
 
@@ -27,7 +27,7 @@ use crate::{
     member::{Launch, Member, Role},
     options::ClusterOptions,
     server::Server,
-    work_directory::WorkDirectory,
+    work_directory::{DISK, WorkDirectory},
 };
 
 /// The prefix of all names in NATS.
@@ -36,6 +36,9 @@ pub(crate) const PREFIX: &str = "remuda";
 const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than its drain deadline a process may take when the cluster is suspended.
 const SUSPEND_MARGIN: Duration = Duration::from_secs(15);
+
+/// Size of the disk of PostgreSQL's tables, which takes as much memory as they need.
+const DISK_BYTES: u64 = 2 << 30;
 
 /// A process that ended without being stopped by a fault or by the cluster.
 #[derive(Clone, Debug)]
@@ -64,6 +67,8 @@ pub struct Cluster {
     /// The users of NATS, one per role.
     nats_auth: NatsAuth,
     pub(crate) postgres: Server<PostgresServer>,
+    /// The disk of PostgreSQL's tables. Dropped after the server.
+    pub(crate) disk: Option<SmallDisk>,
     api_key: String,
     operator_key: String,
     options: ClusterOptions,
@@ -84,6 +89,15 @@ impl Cluster {
         let work_directory = WorkDirectory::create()?;
         let data = work_directory.directory("postgres")?;
         let postgres = Server::start(move || PostgresServer::start(&data), PostgresServer::address).await?;
+        let disk = match options.small_disk {
+            true => {
+                let disk = SmallDisk::mount_at(&work_directory.directory(DISK)?, DISK_BYTES)?;
+                let tables = disk.directory("tables")?;
+                postgres.with(move |server| server.keep_tables_in(&tables)).await?;
+                Some(disk)
+            }
+            false => None,
+        };
         let (binary, data) = (options.nats.clone(), work_directory.directory("nats")?);
         let nats_auth = NatsAuth::with_passwords(PREFIX)?;
         let accounts = nats_auth.server_config();
@@ -105,6 +119,7 @@ impl Cluster {
             nats,
             nats_auth,
             postgres,
+            disk,
             api_key,
             operator_key,
             options,

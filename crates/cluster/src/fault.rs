@@ -12,11 +12,11 @@ mod worker;
 
 use std::{fmt, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
 use rand::Rng;
-use remuda_testkit::Process;
+use remuda_testkit::{Process, SmallDisk};
 use serde::{Deserialize, Serialize};
 
 use crate::{clock::library, cluster::Cluster};
@@ -47,6 +47,10 @@ pub enum FaultKind {
     PostgresRestart,
     /// Stops all PostgreSQL processes (SIGSTOP) for a while; connections stay open.
     PostgresPause,
+    /// Fills the disk of PostgreSQL's tables for some seconds. Needs root, and [`ClusterOptions::small_disk`].
+    ///
+    /// [`ClusterOptions::small_disk`]: crate::ClusterOptions::small_disk
+    PostgresFull,
     /// Cuts a worker off from NATS.
     CutWorkerNats,
     /// Cuts a worker off from PostgreSQL.
@@ -120,6 +124,10 @@ impl FaultKind {
     pub fn check_available(self) -> Result<()> {
         match self {
             Self::ClockJump => library().map(drop),
+            Self::PostgresFull => {
+                ensure!(SmallDisk::is_available(), "mounting a disk needs root");
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -142,6 +150,7 @@ impl FaultKind {
             Self::NatsSettings => nats_settings::change(cluster, rng).await,
             Self::PostgresRestart => postgres::restart(cluster, rng).await,
             Self::PostgresPause => postgres::pause(cluster).await,
+            Self::PostgresFull => postgres::fill(cluster, rng).await,
             Self::CutWorkerNats => links::cut_nats(cluster, rng).await,
             Self::CutWorkerPostgres => links::cut_postgres(cluster, rng).await,
             Self::SlowLinks => links::slow(cluster, rng).await,
@@ -178,7 +187,7 @@ mod tests {
 
     #[test]
     fn fault_names_agree_in_display_serde_and_clap() {
-        assert_eq!(FaultKind::all().len(), 15);
+        assert_eq!(FaultKind::all().len(), 16);
         for kind in FaultKind::all() {
             let name = kind.to_string();
             assert_eq!(serde_json::to_value(kind).unwrap(), name.as_str());

@@ -25,6 +25,9 @@ pub struct ClusterOptions {
     pub start_timeout: Duration,
     /// How long `postgres-pause` stops the database.
     pub postgres_pause: Duration,
+    /// Whether the tables of PostgreSQL are on a disk of their own, which `postgres-full` fills. It is in memory, and mounting it
+    /// needs root.
+    pub small_disk: bool,
     /// Whether each process reaches PostgreSQL and NATS through its own proxies. Without proxies no link can be cut, and they do
     /// not affect measurements.
     pub proxied: bool,
@@ -51,6 +54,7 @@ impl ClusterOptions {
             drain_deadline: Duration::from_secs(5),
             start_timeout: Duration::from_secs(90),
             postgres_pause: Duration::from_secs(10),
+            small_disk: false,
             proxied: true,
             settings: Vec::new(),
             keep_logs: false,

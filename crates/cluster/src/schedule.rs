@@ -141,6 +141,7 @@ impl FaultKind {
             Self::NatsSettings | Self::CutWorkerNats | Self::CutWorkerPostgres => 4000,
             Self::SlowLinks | Self::WorkerStall => 5500,
             Self::WorkerDrain => 6000,
+            Self::PostgresFull => 7000,
             Self::PostgresPause => 10_500,
             Self::ClockJump => 12_000,
         })

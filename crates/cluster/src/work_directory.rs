@@ -17,6 +17,7 @@ use remuda_testkit::{find_program, wait_until};
 const JANITOR: &str = r#"
 trap '' INT TERM HUP
 IFS= read -r word
+umount -l -- "$1/disk" 2>/dev/null
 [ "$word" = keep ] && exit
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     rm -rf -- "$1" 2>/dev/null && exit
@@ -25,6 +26,8 @@ done
 "#;
 const JANITOR_TIMEOUT: Duration = Duration::from_secs(10);
 const LOGS: &str = "logs";
+/// The directory on which a disk may be mounted.
+pub(crate) const DISK: &str = "disk";
 
 #[derive(Debug)]
 pub(crate) struct WorkDirectory {

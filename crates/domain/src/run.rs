@@ -285,8 +285,13 @@ pub struct Run {
     pub spent: Total,
     /// Budget of the run and its descendants, if set.
     pub budget: Option<Budget>,
-    /// Total time it was parked. The timeout does not run while a run is parked.
+    /// Total time it was parked.
     pub paused: Duration,
+    /// How long workers have executed it, itself or through its children: up to the end of the last attempt, or, when an
+    /// attempt was lost, up to its last heartbeat. Its timeout limits this time. It is measured on the workers' monotonic
+    /// clocks, so that neither a wait for a worker nor a clock that jumps uses any of it.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub worked: Duration,
     pub idempotency_key: Option<String>,
     /// W3C `traceparent` of the submitter, so that one trace spans all processes.
     pub traceparent: Option<String>,
@@ -329,6 +334,7 @@ impl Run {
             spent: Total::default(),
             budget: None,
             paused: Duration::ZERO,
+            worked: Duration::ZERO,
             idempotency_key: None,
             traceparent: None,
             awaited_by: None,
@@ -336,7 +342,14 @@ impl Run {
         }
     }
 
-    /// When the run times out. `None` before it has started, and while it is parked.
+    /// How much of its timeout is left for the next attempt.
+    #[must_use]
+    pub const fn time_left(&self) -> Duration {
+        self.timeout.saturating_sub(self.worked)
+    }
+
+    /// When the run times out if it is executed all the time: an estimate for people. `None` before it has started, and
+    /// while it is parked.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         if self.parked.is_some() {
@@ -348,12 +361,12 @@ impl Run {
 
     /// What becomes of a run without an owner: it waits for the next one, or there is a reason to end it now.
     #[must_use]
-    pub fn fate(&self, now: Timestamp, max_lost_attempts: u32) -> Fate {
+    pub fn fate(&self, max_lost_attempts: u32) -> Fate {
         if let Some(cancel) = &self.cancel {
             let failure = Failure::new(Code::Cancelled, cancel.reason.clone());
             return Fate::End(RunState::Cancelled, failure);
         }
-        if self.deadline().is_some_and(|deadline| deadline <= now) {
+        if self.time_left().is_zero() {
             let message = format!("the run did not end within {:?}", self.timeout);
             return Fate::End(RunState::TimedOut, Failure::new(Code::RunTimedOut, message));
         }

@@ -210,3 +210,17 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documented_limits_are_the_enforced_ones() {
+        let docs = include_str!("../../../docs/http.md");
+        let (head, list) = (BUFFER_BYTES / 1024, MAX_HEADER_LIST / 1024);
+        let size = format!("{MAX_HEADERS} headers and {head} KiB (HTTP/2: {list} KiB) for a request head");
+        let time = format!("must arrive within {} s", HEADER_TIMEOUT.as_secs());
+        assert!(docs.contains(&size) && docs.contains(&time), "{size}, {time}");
+    }
+}

@@ -209,6 +209,7 @@ impl From<Run> for v1::Run {
             labels,
             tenant: _,
             paused: _,
+            worked: _,
             traceparent: _,
             awaited_by: _,
         } = run;

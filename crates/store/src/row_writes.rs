@@ -1,5 +1,7 @@
 //! Row types for inserts and updates, collected during a transaction.
 
+use std::time::Duration;
+
 use remuda_domain::{
     RunState,
     budget::{Amount, Limit, Spent},
@@ -81,6 +83,8 @@ pub(crate) struct RunRelease {
     pub(crate) id: Uuid,
     pub(crate) started_at: Option<DbTime>,
     pub(crate) lost_attempts: i32,
+    /// Total time of all attempts.
+    pub(crate) worked: Duration,
     pub(crate) parked: Option<ParkWrite>,
 }
 

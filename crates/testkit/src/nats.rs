@@ -207,9 +207,9 @@ fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
     bail!("{} did not start: {}", binary.display(), tail.join(" / "))
 }
 
-/// Reads the client port from `{"nats":["nats://127.0.0.1:4222"]}`.
+/// Reads the client port from `{"nats":["nats://127.0.0.1:4222"]}`. With TLS the scheme is `tls`.
 fn parse_port(ports: &str) -> Option<u16> {
-    let (_, rest) = ports.split_once("\"nats://127.0.0.1:")?;
+    let (_, rest) = ports.split_once("\"nats\":")?.1.split_once("://127.0.0.1:")?;
     rest.split('"').next()?.parse().ok()
 }
 

@@ -92,6 +92,20 @@ impl PostgresServer {
         self.child.pid()
     }
 
+    /// Puts the tables that are created from now on into this directory, which is given to the server's user. Its write-ahead log
+    /// stays where it is: without room for that, the server would end.
+    pub fn keep_tables_in(&self, directory: &Path) -> Result<()> {
+        if self.data.user.is_some() {
+            give_to_postgres(directory)?;
+        }
+        let location = directory.display();
+        psql(&self.url(), &format!("CREATE TABLESPACE elsewhere LOCATION '{location}'"))?;
+        for setting in ["default_tablespace", "temp_tablespaces"] {
+            psql(&self.url(), &format!("ALTER DATABASE postgres SET {setting} = elsewhere"))?;
+        }
+        Ok(())
+    }
+
     /// Disconnects every client and stops the server, keeping its data.
     pub fn stop(&mut self) -> Result<()> {
         self.end(Signal::SIGINT)

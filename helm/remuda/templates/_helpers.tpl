@@ -109,48 +109,112 @@ securityContext:
       key: {{ .Values.database.key }}
 {{- end -}}
 
-{{/* The environment of every service: settings from the ConfigMap and from Secrets. */}}
+{{/* The environment of every service: settings from the ConfigMap and from Secrets. Takes root and component. */}}
 {{- define "remuda.environment" -}}
+{{- $nats := .root.Values.nats -}}
+{{- $shared := and $nats.existingSecret (or $nats.serversKey $nats.credentialsKey) -}}
+{{- if not (or $nats.rolesSecret $shared $nats.allowWithoutCredentials) -}}
+{{- fail "nats.rolesSecret is required: a Secret with the keys of `remuda nats-auth`. Without credentials, whoever reaches NATS reads the output of all tools; nats.allowWithoutCredentials=true accepts that." -}}
+{{- end -}}
+{{- if and $nats.rolesSecret $shared -}}
+{{- fail "nats.rolesSecret and nats.existingSecret exclude each other" -}}
+{{- end -}}
 envFrom:
   - configMapRef:
-      name: {{ include "remuda.fullname" . }}
+      name: {{ include "remuda.fullname" .root }}
 env:
-  {{- include "remuda.storeUrl" . | nindent 2 }}
-  {{- if and .Values.nats.existingSecret .Values.nats.serversKey }}
+  {{- include "remuda.storeUrl" .root | nindent 2 }}
+  {{- with $nats.rolesSecret }}
+  - name: REMUDA_NATS__KEY
+    valueFrom:
+      secretKeyRef:
+        name: {{ . }}
+        key: {{ $.component }}
+  {{- end }}
+  {{- if include "remuda.tlsSecret" . }}
+  - name: REMUDA_TLS__CERTIFICATE
+    value: /etc/remuda/tls/tls.crt
+  - name: REMUDA_TLS__KEY
+    value: /etc/remuda/tls/tls.key
+  {{- end }}
+  {{- if and $nats.existingSecret $nats.serversKey }}
   - name: REMUDA_NATS__SERVERS
     valueFrom:
       secretKeyRef:
-        name: {{ .Values.nats.existingSecret }}
-        key: {{ .Values.nats.serversKey }}
+        name: {{ $nats.existingSecret }}
+        key: {{ $nats.serversKey }}
   {{- end }}
 {{- end -}}
 
-{{- define "remuda.natsMount" -}}
-{{- if and .Values.nats.existingSecret .Values.nats.credentialsKey -}}
+{{/* The Secret with the certificate of a component's ports. Takes root and component. Tools can read the files of their worker,
+     so workers do not get the certificate of the API. */}}
+{{- define "remuda.tlsSecret" -}}
+{{- ternary .root.Values.tls.workersSecret .root.Values.tls.existingSecret (eq .component "worker") -}}
+{{- end -}}
+
+{{/* Mounts of Secrets: shared credentials and the authority of NATS, and the certificate of the ports. Takes root and component. */}}
+{{- define "remuda.secretMounts" -}}
+{{- if and .root.Values.nats.existingSecret .root.Values.nats.credentialsKey -}}
 - name: nats
   mountPath: /etc/remuda/nats
   readOnly: true
 {{- end }}
-{{- end -}}
-
-{{- define "remuda.natsVolume" -}}
-{{- if and .Values.nats.existingSecret .Values.nats.credentialsKey -}}
-- name: nats
-  secret:
-    secretName: {{ .Values.nats.existingSecret }}
-    defaultMode: 0440
-    items:
-      - key: {{ .Values.nats.credentialsKey }}
-        path: nats.creds
+{{- if .root.Values.nats.caSecret }}
+- name: nats-ca
+  mountPath: /etc/remuda/nats-ca
+  readOnly: true
+{{- end }}
+{{- if include "remuda.tlsSecret" . }}
+- name: tls
+  mountPath: /etc/remuda/tls
+  readOnly: true
 {{- end }}
 {{- end -}}
 
-{{/* Probes of a gRPC port. Readiness requires that the database and NATS respond. Liveness only requires an open port,
-     because a restart repairs neither of them. */}}
+{{- define "remuda.secretVolumes" -}}
+{{- if and .root.Values.nats.existingSecret .root.Values.nats.credentialsKey -}}
+- name: nats
+  secret:
+    secretName: {{ .root.Values.nats.existingSecret }}
+    defaultMode: 0440
+    items:
+      - key: {{ .root.Values.nats.credentialsKey }}
+        path: nats.creds
+{{- end }}
+{{- with .root.Values.nats.caSecret }}
+- name: nats-ca
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items:
+      - key: ca.crt
+        path: ca.crt
+{{- end }}
+{{- with include "remuda.tlsSecret" . }}
+- name: tls
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- define "remuda.scheme" -}}
+{{- ternary "https" "http" (not (empty .Values.tls.existingSecret)) -}}
+{{- end -}}
+
+{{/* Probes of a port; takes root and port. Readiness requires that the database and NATS respond. Liveness only requires an
+     open port, because a restart repairs neither of them. Kubernetes has no gRPC probe with TLS. */}}
 {{- define "remuda.probes" -}}
 readinessProbe:
+  {{- if .root.Values.tls.existingSecret }}
+  httpGet:
+    path: /readyz
+    port: {{ .port }}
+    scheme: HTTPS
+  {{- else }}
   grpc:
     port: {{ .port }}
+  {{- end }}
   periodSeconds: 5
   timeoutSeconds: 3
 livenessProbe:
@@ -174,12 +238,13 @@ lifecycle:
 {{- end }}
 {{- end -}}
 
-{{/* Scrape annotations, for a Prometheus that does not use the PodMonitor. */}}
+{{/* Scrape annotations, for a Prometheus that does not use the PodMonitor. Takes root and component. */}}
 {{- define "remuda.scrape" -}}
-{{- if and .Values.metrics.enabled (not .Values.metrics.podMonitor.enabled) -}}
+{{- if and .root.Values.metrics.enabled (not .root.Values.metrics.podMonitor.enabled) -}}
 prometheus.io/scrape: "true"
-prometheus.io/port: {{ .Values.metrics.port | quote }}
+prometheus.io/port: {{ .root.Values.metrics.port | quote }}
 prometheus.io/path: /metrics
+prometheus.io/scheme: {{ ternary "https" "http" (ne (include "remuda.tlsSecret" .) "") }}
 {{- end }}
 {{- end -}}
 

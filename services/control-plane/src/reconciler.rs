@@ -7,7 +7,6 @@
 //! | module | name in the store and in metrics | runs at least | and at once when |
 //! | --- | --- | --- | --- |
 //! | `reclaim_sessions` | `take_back` | every interval | a worker's lease could end |
-//! | `end_overdue` | same | every interval | |
 //! | `resume_ready` | same | every interval | |
 //! | `expire_approvals` | same | every interval | an approval expires |
 //! | `stop_orphans` | same | every interval | |
@@ -24,7 +23,6 @@
 
 mod background_task;
 mod delete_expired_keys;
-mod end_overdue;
 mod expire_approvals;
 mod gc;
 mod heal_orphans;
@@ -52,7 +50,7 @@ use tracing::Instrument as _;
 
 pub(crate) use self::leadership::Term;
 use self::{
-    background_task::BackgroundTask, delete_expired_keys::DeleteExpiredKeys, end_overdue::EndOverdue,
+    background_task::BackgroundTask, delete_expired_keys::DeleteExpiredKeys,
     expire_approvals::ExpireApprovals, gc::Gc, heal_orphans::HealOrphans, leadership::Leadership,
     paged_scan::PagedScan, reclaim_sessions::ReclaimSessions, redeliver_lost_grants::RedeliverLostGrants,
     repair_transport::RepairTransport, report_queue_metrics::ReportQueueMetrics, resume_ready::ResumeReady,
@@ -96,7 +94,6 @@ impl Reconciler {
         let (dispatcher, announcer) = (self.app.dispatcher(), self.app.announcer());
         vec![
             Box::new(ReclaimSessions::new(Arc::clone(store), announcer.clone(), pace)),
-            Box::new(EndOverdue { store: Arc::clone(store), announcer: announcer.clone(), pace }),
             Box::new(ResumeReady {
                 store: Arc::clone(store),
                 announcer: announcer.clone(),

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     sync::Arc,
+    time::Duration,
 };
 
 use parking_lot::{Mutex, MutexGuard};
@@ -60,6 +61,9 @@ struct ActiveSession {
 #[derive(Debug)]
 struct CurrentRun {
     run: RunId,
+    /// When it began, and how long earlier attempts took.
+    began: Instant,
+    worked_before: Duration,
     cancel: CancellationToken,
     resend_deltas: Arc<Notify>,
 }
@@ -123,9 +127,11 @@ impl ActiveSessions {
         }
     }
 
-    /// The runs that execute now.
-    pub(crate) fn running(&self) -> Vec<RunId> {
-        self.lock().values().filter_map(|it| it.current.as_ref()).map(|current| current.run).collect()
+    /// The runs that execute now, and how long each was executed so far.
+    pub(crate) fn running(&self) -> Vec<(RunId, Duration)> {
+        let sessions = self.lock();
+        let current = sessions.values().filter_map(|it| it.current.as_ref());
+        current.map(|it| (it.run, it.worked_before + it.began.elapsed())).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, ActiveSession>> {
@@ -159,11 +165,21 @@ impl PendingGuard {
 }
 
 impl SessionGuard {
-    /// Sets the run that executes now. Returns the token that cancels it, and the notification that makes it resend
+    /// Sets the run that executes now, and how long earlier attempts executed it. Returns the token that cancels it, and the notification that makes it resend
     /// its deltas.
-    pub(crate) fn set_current_run(&self, run: RunId) -> (CancellationToken, Arc<Notify>) {
+    pub(crate) fn set_current_run(
+        &self,
+        run: RunId,
+        worked_before: Duration,
+    ) -> (CancellationToken, Arc<Notify>) {
         let (cancel, resend_deltas) = (CancellationToken::new(), Arc::new(Notify::new()));
-        let current = CurrentRun { run, cancel: cancel.clone(), resend_deltas: Arc::clone(&resend_deltas) };
+        let current = CurrentRun {
+            run,
+            began: Instant::now(),
+            worked_before,
+            cancel: cancel.clone(),
+            resend_deltas: Arc::clone(&resend_deltas),
+        };
         if let Some(active) = self.active_sessions.lock().get_mut(&self.session) {
             active.current = Some(current);
         }
@@ -269,10 +285,13 @@ mod tests {
             active_sessions.acquire(SessionId::new()).unwrap(),
         );
         let (a, b) = (RunId::new(), RunId::new());
-        let ((cancel_a, _), (cancel_b, _)) = (first.set_current_run(a), second.set_current_run(b));
+        let before = Duration::from_secs(60);
+        let ((cancel_a, _), (cancel_b, _)) =
+            (first.set_current_run(a, before), second.set_current_run(b, Duration::ZERO));
         active_sessions.cancel(a);
         active_sessions.cancel(RunId::new());
         assert!(cancel_a.is_cancelled() && !cancel_b.is_cancelled());
-        assert_eq!(active_sessions.running().len(), 2);
+        let running: HashMap<RunId, Duration> = active_sessions.running().into_iter().collect();
+        assert!(running[&a] >= before && running[&b] < before, "{running:?}");
     }
 }

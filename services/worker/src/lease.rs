@@ -47,11 +47,8 @@ impl Lease {
             }
             let begun = Instant::now();
             last = begun;
-            let beat = Heartbeat {
-                worker: self.worker,
-                lease: self.length,
-                running: self.active_sessions.running(),
-            };
+            let (running, worked) = self.active_sessions.running().into_iter().unzip();
+            let beat = Heartbeat { worker: self.worker, lease: self.length, running, worked };
             match timeout_at(ends, self.store.renew_lease(&beat)).await {
                 Ok(Ok(response)) => {
                     ends = begun + self.length - self.margin();

@@ -240,7 +240,7 @@ impl SessionServer {
     ) -> Execution {
         tracing::debug!(attempt = grant.run.attempt, "run started or resumed");
         let grant = &grant;
-        let (cancel, resend_deltas) = session_guard.set_current_run(grant.run.id);
+        let (cancel, resend_deltas) = session_guard.set_current_run(grant.run.id, grant.run.worked);
         let control = RunControl {
             cancel: cancel.clone(),
             drain: self.drain.clone(),
@@ -359,7 +359,8 @@ impl SessionServer {
         trace: Option<&AttemptTrace>,
     ) -> Result<Committed> {
         let HandOver { entry, events } = hand_over;
-        let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
+        let mut commit = entry.into_commit(grant.fence, grant.run.id, events, then);
+        commit.worked = grant.run.worked;
         let committed = self.commit(&commit, trace).await?;
         // The run may have ended instead, by a cancel request or by its timeout.
         self.notify_waiter(grant, &committed);

@@ -6,17 +6,19 @@ use std::{
 };
 
 use futures::TryStreamExt as _;
+use remuda_client::{Client, ClientOptions};
 use remuda_cluster::{Cluster, ClusterOptions, FaultKind, FaultRecord, FaultSchedule, Link};
-use remuda_domain::RunState;
+use remuda_domain::{Code, RunState};
 use remuda_testkit::wait_for;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::harness::{
-    TIMEOUT, assert_works, bash, client, inject, options, small_cluster, start_sleeper, state, submit,
-    wait_for_end,
+    TIMEOUT, assert_works, bash, client, inject, options, small_cluster, start_sleeper, state, submission,
+    submit, wait_for_end,
 };
 
 /// Whether PostgreSQL answers a connection: it replies to an SSLRequest with one byte.
@@ -74,6 +76,36 @@ async fn paused_postgres_answers_after_the_pause() {
     assert!(waited > time / 4, "it answered after {waited:?}");
     assert_works(&client(&cluster)).await;
     inject(&cluster, FaultKind::PostgresRestart, 1).await;
+    assert_works(&client(&cluster)).await;
+    assert!(cluster.unexpected_deaths().is_empty());
+}
+
+#[tokio::test]
+async fn full_disk_of_postgres_is_told_and_passes() {
+    let cluster = Cluster::start(ClusterOptions { small_disk: true, ..options() }).await.unwrap();
+    assert_works(&client(&cluster)).await;
+    let impatient = ClientOptions {
+        endpoint: cluster.control_plane_endpoints().remove(0),
+        api_key: Some(cluster.api_key().into()),
+        give_up_after: Duration::ZERO,
+        ..ClientOptions::default()
+    };
+    let impatient = Client::connect(impatient).unwrap();
+    let (healed, mut refused) = (CancellationToken::new(), 0);
+    let submitting = async {
+        while !healed.is_cancelled() {
+            if let Err(error) = impatient.submit(submission("full", vec![bash("true")])).await {
+                assert_eq!(error.code(), Code::StorageFull, "{error:?}");
+                refused += 1;
+            }
+        }
+    };
+    let filling = async {
+        inject(&cluster, FaultKind::PostgresFull, 1).await;
+        healed.cancel();
+    };
+    tokio::join!(submitting, filling);
+    assert!(refused > 0, "the disk was never full");
     assert_works(&client(&cluster)).await;
     assert!(cluster.unexpected_deaths().is_empty());
 }

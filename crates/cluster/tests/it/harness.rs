@@ -37,17 +37,21 @@ pub(crate) fn bash(command: &str) -> v1::ToolCall {
     v1::ToolCall { tool: "Bash".to_owned(), arguments, ..Default::default() }
 }
 
-/// Submits a run of these calls and returns its id. Retries while the server is unreachable.
-pub(crate) async fn submit(client: &Client, session: &str, calls: Vec<v1::ToolCall>) -> String {
+/// A run of these calls.
+pub(crate) fn submission(session: &str, calls: Vec<v1::ToolCall>) -> v1::SubmitRunRequest {
     let tools = v1::ToolsInput { calls, ..Default::default() };
-    let request = v1::SubmitRunRequest {
+    v1::SubmitRunRequest {
         session: session.to_owned(),
         create_session: true,
         idempotency_key: format!("{session}-{}", rand::random::<u64>()),
         input: Some(v1::submit_run_request::Input::Tools(tools)),
         ..Default::default()
-    };
-    client.submit(request).await.unwrap().run.unwrap().id
+    }
+}
+
+/// Submits a run of these calls and returns its id. Retries while the server is unreachable.
+pub(crate) async fn submit(client: &Client, session: &str, calls: Vec<v1::ToolCall>) -> String {
+    client.submit(submission(session, calls)).await.unwrap().run.unwrap().id
 }
 
 pub(crate) async fn wait_for_end(client: &Client, run: &str) -> v1::Run {

@@ -1,7 +1,7 @@
 //! A bounded buffer of one output stream, between the command and the publisher.
 
 /// Maximum bytes in the buffer. Output that arrives faster than it is published is dropped beyond this.
-const MAX_BUFFERED_BYTES: usize = 64 * 1024;
+pub(super) const MAX_BUFFERED_BYTES: usize = 64 * 1024;
 
 /// Contiguous text that was not published yet.
 #[derive(Debug, Default)]

@@ -187,3 +187,17 @@ fn dropped_output_shows_as_a_gap_in_the_offsets() {
     buffer.push(b"again");
     assert_eq!(buffer.take(100), Some((90_000 + 8, "again".to_owned())));
 }
+
+#[test]
+fn documented_limits_are_the_enforced_ones() {
+    let docs = include_str!("../../../../docs/streaming.md");
+    let per_second = 1000 / PUBLISH_INTERVAL.as_millis();
+    let (delta, buffered) = (MAX_DELTA_BYTES / 1024, stream_buffer::MAX_BUFFERED_BYTES / 1024);
+    for text in [
+        format!("about {per_second} deltas a second, each of at most {delta} KiB"),
+        format!("Output beyond {buffered} KiB"),
+        format!("After {} MiB of a call", MAX_CALL_BYTES >> 20),
+    ] {
+        assert!(docs.contains(&text), "{text}");
+    }
+}

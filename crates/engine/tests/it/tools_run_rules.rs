@@ -78,7 +78,7 @@ fn yes() -> DecisionRequest {
 }
 
 async fn decide(harness: &Harness, answer: &DecisionRequest) {
-    let approval = pending(harness).await.pop().expect("no approval is pending");
+    let approval = pending(harness).await.pop().unwrap();
     let anna = Principal { tenant: harness.tenant, subject: "anna".into(), scopes: vec![Scope::Approve] };
     harness.store.decide(&anna, approval.id, answer).await.unwrap();
 }

@@ -3288,7 +3288,7 @@ pub struct TaskRound {
 /// A background task. One control plane at a time runs them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Task {
-    /// take_back, end_overdue, wake_sessions, heal_orphans, delete_expired_keys, trim_events, gc …
+    /// take_back, wake_sessions, heal_orphans, delete_expired_keys, trim_events, gc …
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Recorded rounds. Idle rounds are recorded about every ten seconds.

@@ -135,6 +135,27 @@ fn request_for_a_spare_with_a_copied_workspace() {
 }
 
 #[test]
+fn documented_limits_are_the_enforced_ones() {
+    let docs = include_str!("../../../../docs/sandboxes.md");
+    let ResourceLimits { processes, file_bytes, open_files, scratch_bytes, disk_reserve_bytes, .. } =
+        ResourceLimits::default();
+    let row = |name: &str, value: String| format!("| `{name}` | {value} |");
+    for text in [
+        row("memory", format!("{} GiB", ResourceLimits::CONTAINER_MEMORY_BYTES >> 30)),
+        row("cpus", ResourceLimits::CONTAINER_CPUS.to_string()),
+        row("processes", processes.unwrap().to_string()),
+        row("file_size", format!("{} GiB", file_bytes.unwrap() >> 30)),
+        row("open_files", open_files.unwrap().to_string()),
+        row("scratch", format!("{} MiB", scratch_bytes >> 20)),
+        row("disk_reserve", format!("{} MiB", disk_reserve_bytes >> 20)),
+        format!("gets {OWN_PROCESSES} more for supervisors"),
+        format!("{} MiB of `/run` and {} MiB of `/dev/shm`", RUN_BYTES >> 20, SHM_BYTES >> 20),
+    ] {
+        assert!(docs.contains(&text), "{text}");
+    }
+}
+
+#[test]
 fn network_names_are_validated() {
     for network in ["none", "egress", "team.net-1"] {
         check_network(network).unwrap();

@@ -36,7 +36,7 @@ fn worker_protection(method: &Result<ConfinementMethod, Error>) -> Feature {
             "commands cannot read the worker's memory and environment, but those of the same user can end it: \
              this needs Linux 6.12 with Landlock, or bubblewrap",
         ),
-        Err(_) => (FeatureState::Unavailable, "no command runs"),
+        Err(error) => (FeatureState::Unavailable, error.message()),
     };
     feature("worker protection", state, detail)
 }

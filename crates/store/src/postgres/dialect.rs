@@ -37,9 +37,6 @@ pub(crate) const EXPIRY_LEFT: &str = "(EXTRACT(EPOCH FROM expires_at - clock_tim
 pub(crate) const ATTEMPT_LEFT: &str =
     "(EXTRACT(EPOCH FROM next_attempt_at - clock_timestamp()) * 1000000)::bigint";
 pub(crate) const A_MINUTE_AGO: &str = "clock_timestamp() - interval '1 minute'";
-/// A started run `r` is past its deadline.
-pub(crate) const OVERDUE: &str =
-    "r.started_at + (r.timeout_ms + r.paused_ms) * interval '1 millisecond' <= clock_timestamp()";
 /// The earliest time since when a run `r` may have waited for a worker: parked time comes after the first start.
 pub(crate) const RUNNABLE_SINCE: &str =
     "coalesce(r.started_at + r.paused_ms * interval '1 millisecond', r.created_at)";

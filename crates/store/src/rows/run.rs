@@ -41,6 +41,7 @@ read_row! {
         "r.parked" => parked: Option<String>,
         "r.parked_at" => parked_at: Option<DbTime>,
         "r.paused_ms" => paused_ms: i64,
+        "r.worked_ms" => worked_ms: i64,
         "r.idempotency_key" => idempotency_key: Option<String>,
         "r.traceparent" => traceparent: Option<String>,
         "r.awaited_by" => awaited_by: Option<Uuid>,
@@ -108,6 +109,7 @@ impl RunInsert {
             parked: _,
             spent: _,
             paused: _,
+            worked: _,
             // A row of its own.
             budget: _,
             stop_reason: _,
@@ -213,6 +215,7 @@ impl RunRow {
             spent: spent.into_total(),
             budget: None,
             paused: millis(self.paused_ms),
+            worked: millis(self.worked_ms),
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent,
             awaited_by: self.awaited_by.map(ControlPlaneId::from_uuid),

@@ -172,7 +172,7 @@ pub(super) fn grant_run(
     run.started_at = Some(started_at);
     locked.head.current = Some(run.id);
     locked.current_started_at = Some(started_at);
-    let time_left = run.deadline().and_then(|deadline| (deadline - at).to_std().ok()).unwrap_or_default();
+    let time_left = run.time_left();
     Ok(Grant {
         fence,
         run,

@@ -303,6 +303,7 @@ pub(super) fn plan(
             let mut current = loaded.current.remove(&session);
             if let Some(current) = &mut current {
                 current.related.add_pending(&commit.approvals);
+                current.run.worked = current.run.worked.max(commit.worked);
             }
             let ended_ownership = recover::end_ownership(context, head, current, ownership_end, at, writes)?;
             planned.events.extend(ended_ownership.events);

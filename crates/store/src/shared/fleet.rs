@@ -87,7 +87,7 @@ async fn register(context: &Context, worker: &Registration, lease: Duration) -> 
 async fn renew(context: &Context, beat: &Heartbeat) -> Result<HeartbeatResponse> {
     let mut tx = dialect::begin(&context.writer).await?;
     let sql = format!(
-        "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3, running = $4, beat_at = {NOW}, \
+        "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3, running = $4, worked_ms = $5, beat_at = {NOW}, \
          free_since = CASE WHEN slots > $3 THEN coalesce(free_since, {NOW}) END \
          WHERE id = $1 AND state < {WORKER_GONE} AND lease_until > {NOW} RETURNING state"
     );
@@ -96,6 +96,7 @@ async fn renew(context: &Context, beat: &Heartbeat) -> Result<HeartbeatResponse>
         .bind(micros(beat.lease))
         .bind(i32::try_from(beat.running.len()).unwrap_or(i32::MAX))
         .bind(json(&beat.running.iter().map(|run| run.as_uuid().simple().to_string()).collect::<Vec<_>>())?)
+        .bind(json(&beat.worked.iter().map(Duration::as_millis).collect::<Vec<_>>())?)
         .fetch_optional(&mut *tx)
         .await
         .map_err(db)?;
@@ -211,7 +212,9 @@ impl Fleet for SqlStore {
     }
 
     async fn retire_worker(&self, worker: WorkerId) -> Result<()> {
-        let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE id = $1");
+        let sql = format!(
+            "UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]', worked_ms = '[]' WHERE id = $1"
+        );
         query(AssertSqlSafe(sql))
             .bind(worker.as_uuid())
             .execute(&mut *dialect::write_connection(&self.context.writer).await?)
@@ -240,11 +243,6 @@ impl Fleet for SqlStore {
     async fn reclaim_sessions(&self, limit: u32) -> Result<Reclaimed> {
         let context = self.context.clone();
         self.run_to_completion(async move { recover::reclaim_sessions(&context, limit).await }).await
-    }
-
-    async fn end_overdue(&self, limit: u32) -> Result<Reclaimed> {
-        let context = self.context.clone();
-        self.run_to_completion(async move { recover::end_overdue(&context, limit).await }).await
     }
 
     async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<ScanPage<Vec<SessionChange>>> {
@@ -280,9 +278,7 @@ impl Fleet for SqlStore {
     }
 
     async fn expire_all_leases(&self) -> Result<u64> {
-        let sql = format!(
-            "UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE state < {WORKER_GONE}"
-        );
+        let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0 WHERE state < {WORKER_GONE}");
         let done = query(AssertSqlSafe(sql))
             .execute(&mut *dialect::write_connection(&self.context.writer).await?)
             .await

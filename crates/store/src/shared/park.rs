@@ -141,7 +141,7 @@ impl ParkedRun {
         Ok(!ready_to_resume(connection, std::slice::from_ref(self), raised).await?.is_empty())
     }
 
-    /// Puts the run back at the head of its queue. Its deadline moves by the time that it did not work.
+    /// Puts the run back at the head of its queue. The time that its children worked counts as its own.
     pub(super) async fn resume(
         &self,
         connection: &mut Connection,
@@ -158,10 +158,11 @@ impl ParkedRun {
         let pause = run::pause(reason, waited, worked).as_millis();
         query(
             "UPDATE runs SET state = 0, parked = NULL, parked_at = NULL, wait_needed = NULL, wait_tokens = NULL, \
-             wait_micros = NULL, paused_ms = paused_ms + $2 WHERE id = $1",
+             wait_micros = NULL, paused_ms = paused_ms + $2, worked_ms = worked_ms + $3 WHERE id = $1",
         )
         .bind(self.id)
         .bind(i64::try_from(pause).unwrap_or(i64::MAX))
+        .bind(i64::try_from(worked.as_millis()).unwrap_or(i64::MAX))
         .execute(&mut *connection)
         .await
         .map_err(db)?;

@@ -1,20 +1,19 @@
 //! Ends ownerships: what happens to the current run when its owner releases or loses the session.
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashMap, time::Duration};
 
 use remuda_domain::{
-    Appended, EventBody, Run, RunId, SessionId, Timestamp, error::Result, event::NewEvent, run::Fate,
+    Appended, EventBody, Run, RunId, RunState, Timestamp, error::Result, event::NewEvent, run::Fate,
     session::Owner, step::Step,
 };
-use sqlx::{AssertSqlSafe, query, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, Connection, NOW, OVERDUE},
+    dialect::{self, Connection, NOW},
     lock::lock_with_leases,
     park, placement,
     related_rows::{self, RelatedRows},
-    runs,
     store::Context,
     write_set::{EndedRun, WriteSet},
 };
@@ -46,8 +45,11 @@ pub(super) struct AttemptedRun {
 
 impl AttemptedRun {
     /// Loads steps and related rows. `has_related` says whether runs of its session may have related rows.
-    pub(super) async fn load(connection: &mut Connection, run: Run, has_related: bool) -> Result<Self> {
+    pub(super) async fn load(connection: &mut Connection, mut run: Run, has_related: bool) -> Result<Self> {
         let mut steps = Vec::new();
+        if run.state == RunState::Running {
+            run.worked = run.worked.max(reported_time(connection, &run).await?);
+        }
         if run.started_at.is_some() {
             for row in dialect::load_steps(connection, &[run.id.as_uuid()]).await? {
                 steps.push(parse("step", &row.step)?);
@@ -58,6 +60,22 @@ impl AttemptedRun {
             if has_related { related_rows::load(connection, &[id]).await?.remove(&id) } else { None };
         Ok(Self { run, steps, related: related.unwrap_or_default() })
     }
+}
+
+/// How long a run was executed according to the last heartbeat of its session's owner.
+async fn reported_time(connection: &mut Connection, run: &Run) -> Result<Duration> {
+    let reported: Option<(String, String)> = query_as(
+        "SELECT w.running, w.worked_ms FROM sessions s JOIN workers w ON w.id = s.owner WHERE s.id = $1",
+    )
+    .bind(run.session.as_uuid())
+    .fetch_optional(connection)
+    .await
+    .map_err(db)?;
+    let Some((running, worked)) = reported else { return Ok(Duration::ZERO) };
+    let running: Vec<Uuid> = parse("list of runs", &running)?;
+    let worked: Vec<u64> = parse("list of times", &worked)?;
+    let reported = running.iter().zip(worked).find(|(id, _)| **id == run.id.as_uuid());
+    Ok(reported.map_or(Duration::ZERO, |(_, millis)| Duration::from_millis(millis)))
 }
 
 /// What ending an ownership did.
@@ -99,7 +117,7 @@ pub(super) fn end_ownership(
     let lost = i32::from(reason == OwnershipEnd::Lost);
     run.lost_attempts += lost.unsigned_abs();
     run.started_at = run.started_at.or(started_at);
-    let fate = run.fate(at, context.max_lost_attempts);
+    let fate = run.fate(context.max_lost_attempts);
     let event = |body| NewEvent { run: Some(run.id), at, body };
     let mut events = match reason {
         OwnershipEnd::HandedOver => vec![event(EventBody::RunHandedOver { worker })],
@@ -129,6 +147,7 @@ pub(super) fn end_ownership(
                 id: run.id.as_uuid(),
                 started_at,
                 lost_attempts: lost,
+                worked: run.worked,
                 parked,
             });
             false
@@ -248,47 +267,4 @@ async fn mark_reclaimed(context: &Context) -> Result<()> {
         .await
         .map_err(db)?;
     Ok(())
-}
-
-/// Ends runs that have started, that no worker executes now, and whose deadline has passed.
-pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<Reclaimed> {
-    let sql = format!(
-        "SELECT r.session_id FROM runs r WHERE r.state = 0 AND r.started_at IS NOT NULL AND {OVERDUE} LIMIT $1"
-    );
-    let sessions: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
-        .bind(i64::from(limit))
-        .fetch_all(&context.reader)
-        .await
-        .map_err(db)?;
-    let mut ended = Reclaimed { more: sessions.len() >= limit as usize, ..Reclaimed::default() };
-    if sessions.is_empty() {
-        return Ok(ended);
-    }
-    let mut tx = dialect::begin(&context.writer).await?;
-    let (mut locked, _) = lock_with_leases(&mut tx, sessions.into_iter(), std::iter::empty()).await?;
-    // An owner enforces its run's deadline itself.
-    locked.heads.retain(|_, it| it.head.owner == Owner::Nobody);
-    let mut writes = WriteSet::default();
-    let mut changed = HashSet::new();
-    for (id, head) in &mut locked.heads {
-        let session = SessionId::from_uuid(*id);
-        let Some(run) = runs::live_runs(&mut tx, session, 1).await?.pop() else { continue };
-        let Fate::End(state, failure) = run.fate(locked.at, context.max_lost_attempts) else { continue };
-        let AttemptedRun { run, steps, related } = AttemptedRun::load(&mut tx, run, head.has_related).await?;
-        let attempts = (0, 0);
-        let over =
-            EndedRun { run: &run, steps: &steps, related: &related, state, failure: &failure, attempts };
-        let events = writes.end(head, &over, locked.at)?;
-        let events = writes.append(head, events)?;
-        ended.ended += 1;
-        ended.changes.push(placement::session_change(head, events));
-        changed.insert(*id);
-    }
-    // The rest is owned, or another process ended it first: an immediate retry would find the same runs.
-    ended.more &= ended.ended > 0;
-    let parents = std::mem::take(&mut writes.parents);
-    writes.save_heads(&locked, changed);
-    writes.commit(context, tx).await?;
-    ended.changes.extend(park::resume_all_ready(context, &parents).await);
-    Ok(ended)
 }

@@ -25,13 +25,16 @@ struct RunTimes {
     parked: Option<String>,
     parked_at: Option<DbTime>,
     paused_ms: i64,
+    timeout_ms: i64,
 }
 
 impl RunTimes {
-    /// Execution time without the time spent waiting for children.
+    /// Execution time without the time spent waiting for children. No run is executed for longer than its timeout, whatever
+    /// a clock that has jumped says.
     fn own_time(&self, now: Timestamp) -> Duration {
         let until = self.finished_at.or(self.parked_at).map_or(now, |at| at.0);
-        run::worked(self.started_at.map(|at| at.0), until, millis(self.paused_ms))
+        let worked = run::worked(self.started_at.map(|at| at.0), until, millis(self.paused_ms));
+        worked.min(millis(self.timeout_ms))
     }
 
     fn waits_for_children(&self) -> bool {
@@ -103,7 +106,7 @@ fn longest(waits: &[AwaitedRun], worked: &HashMap<Uuid, Duration>) -> Duration {
 async fn load_times(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<RunTimes>> {
     let sql = format!(
         "SELECT c.id, coalesce(c.started_at, CASE WHEN s.current_run = c.id THEN s.current_started_at END) AS started_at, \
-         c.finished_at, c.parked, c.parked_at, c.paused_ms FROM runs c JOIN sessions s ON s.id = c.session_id \
+         c.finished_at, c.parked, c.parked_at, c.paused_ms, c.timeout_ms FROM runs c JOIN sessions s ON s.id = c.session_id \
          WHERE c.id {AMONG_1}"
     );
     query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)

@@ -350,7 +350,7 @@ async fn release_run(connection: &mut Connection, run: &RunRelease) -> Result<()
     query(
         "UPDATE runs SET state = $2, attempts = attempts + 1, lost_attempts = lost_attempts + $3, \
          started_at = coalesce(started_at, $4), parked = $5, parked_at = $6, wait_needed = $7, wait_tokens = $8, \
-         wait_micros = $9 WHERE id = $1 AND state < 10",
+         wait_micros = $9, worked_ms = $10 WHERE id = $1 AND state < 10",
     )
     .bind(run.id)
     .bind(run.state())
@@ -361,6 +361,7 @@ async fn release_run(connection: &mut Connection, run: &RunRelease) -> Result<()
     .bind(parked.and_then(|it| it.needed))
     .bind(amount.map(|(tokens, _)| tokens))
     .bind(amount.map(|(_, micros)| micros))
+    .bind(i64::try_from(run.worked.as_millis()).unwrap_or(i64::MAX))
     .execute(&mut *connection)
     .await
     .map_err(db)?;

@@ -42,9 +42,6 @@ pub(crate) const EXPIRY_LEFT: &str = "expires_at - CAST(unixepoch('subsec') * 10
 /// Microseconds until `next_attempt_at`.
 pub(crate) const ATTEMPT_LEFT: &str = "next_attempt_at - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const A_MINUTE_AGO: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000";
-/// A started run `r` is past its deadline.
-pub(crate) const OVERDUE: &str =
-    "r.started_at + (r.timeout_ms + r.paused_ms) * 1000 <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 /// The earliest time since when a run `r` may have waited for a worker: parked time comes after the first start.
 pub(crate) const RUNNABLE_SINCE: &str = "coalesce(r.started_at + r.paused_ms * 1000, r.created_at)";
 /// Condition after a column: its value is one of the ids in `$1`, see [`id_list`].

@@ -31,10 +31,8 @@ pub trait Fleet {
     /// Asks a worker to take no new work. Fails with `worker_not_found`.
     async fn drain_worker(&self, worker: WorkerId) -> Result<Worker>;
     /// Reclaims at most `limit` sessions from workers whose lease has expired. Their current runs go back to the head
-    /// of the session's queue, or end if they were cancelled, are past their deadline or have no attempts left.
+    /// of the session's queue, or end if they were cancelled, have used up their time or have no attempts left.
     async fn reclaim_sessions(&self, limit: u32) -> Result<Reclaimed>;
-    /// Ends runs that have started, that no worker executes now, and whose deadline has passed.
-    async fn end_overdue(&self, limit: u32) -> Result<Reclaimed>;
     /// Resumes parked runs whose wait is satisfied but that were not resumed, for example after a crash. Scans parked
     /// runs.
     async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<ScanPage<Vec<SessionChange>>>;
@@ -116,6 +114,9 @@ pub struct Heartbeat {
     pub lease: Duration,
     /// The runs that the worker executes. The response says which of them to cancel.
     pub running: Vec<RunId>,
+    /// How long each of them was executed so far, in the same order, in all attempts: if the worker is lost, this is what
+    /// counts.
+    pub worked: Vec<Duration>,
 }
 
 /// Requests to a worker.

@@ -64,7 +64,7 @@ pub enum Claim {
 pub struct Grant {
     pub fence: Fence,
     pub run: Run,
-    /// Time until the run's deadline, by the database's clock.
+    /// How long the run may still be executed.
     pub time_left: Duration,
     /// Steps that earlier owners committed, in order.
     pub steps: Vec<Step>,
@@ -118,6 +118,8 @@ pub struct Commit {
     pub successors: Vec<Commit>,
     /// How many [following](Grant::following) runs to return with the next grant.
     pub prefetch: u32,
+    /// How long the run was executed so far, in all attempts. Needed if the session is released.
+    pub worked: Duration,
 }
 
 impl Commit {
@@ -138,6 +140,7 @@ impl Commit {
             then,
             successors: Vec::new(),
             prefetch: 0,
+            worked: Duration::ZERO,
         }
     }
 

@@ -20,11 +20,11 @@ use crate::{
 
 const PAGE: &str = include_str!("../../../../docs/backup.md");
 
-fn points_to_the_page<T: std::fmt::Debug>(outcome: error::Result<T>, code: Code) -> Error {
-    let error = outcome.unwrap_err();
+fn points_to_the_page<T>(outcome: error::Result<T>, code: Code) -> Result<Error> {
+    let error = outcome.err().context("the database was accepted")?;
     assert_eq!(error.code(), code, "{error:?}");
     assert!(error.message().contains("docs/backup.md"), "{error:?}");
-    error
+    Ok(error)
 }
 
 /// A fixture on a directory whose database is closed again, with some data.
@@ -63,8 +63,8 @@ async fn damaged_sqlite_database_is_refused_as_corrupt() -> Result<()> {
         }
         drop(file);
         let before = fs::read(&path)?;
-        points_to_the_page(schema_status(&options).await, Code::StorageCorrupt);
-        points_to_the_page(migrate(&options).await, Code::StorageCorrupt);
+        points_to_the_page(schema_status(&options).await, Code::StorageCorrupt)?;
+        points_to_the_page(migrate(&options).await, Code::StorageCorrupt)?;
         ensure!(fs::read(&path)? == before, "a {damage} database was changed");
     }
     Ok(())
@@ -79,11 +79,11 @@ pub(crate) async fn changed_or_missing_migration_is_refused(fixture: &Fixture) -
         migrate(&options).await.map(|_| ()),
         schema_status(&options).await.map(|_| ()),
     ] {
-        let error = points_to_the_page(refused, Code::SchemaMismatch);
+        let error = points_to_the_page(refused, Code::SchemaMismatch)?;
         assert!(error.message().starts_with("migration 2 (recovery) of the database is not"), "{error:?}");
     }
     execute(fixture, "DELETE FROM _sqlx_migrations WHERE version = 2").await?;
-    let error = points_to_the_page(connect(&options).await.map(|_| ()), Code::SchemaMismatch);
+    let error = points_to_the_page(connect(&options).await.map(drop), Code::SchemaMismatch)?;
     assert!(error.message().contains("migration 2 (recovery) of the database is missing"), "{error:?}");
     Ok(())
 }

@@ -31,7 +31,7 @@ pub(crate) async fn cancelled_executing_run_is_marked(fixture: &Fixture) -> Resu
     let run = fixture.submit(session).await?.run.id;
     let worker = fixture.worker(LONG_LEASE).await?;
     let grant = fixture.granted(session, worker).await?;
-    let beat = Heartbeat { worker, lease: LONG_LEASE, running: vec![RunId::new(), run] };
+    let beat = Heartbeat { worker, lease: LONG_LEASE, running: vec![RunId::new(), run], worked: Vec::new() };
     assert_eq!(fixture.store.renew_lease(&beat).await?.cancel, []);
     let cancelled = fixture.store.request_cancel(fixture.tenant, run, "enough").await?;
     assert_eq!((cancelled.run.state, cancelled.signal), (RunState::Running, Some(worker)));

@@ -12,7 +12,7 @@ use crate::fixture::{
 };
 
 fn beat(worker: WorkerId) -> Heartbeat {
-    Heartbeat { worker, lease: LONG_LEASE, running: Vec::new() }
+    Heartbeat { worker, lease: LONG_LEASE, running: Vec::new(), worked: Vec::new() }
 }
 
 pub(crate) async fn head_runs_are_granted_in_queue_order(fixture: &Fixture) -> Result<()> {

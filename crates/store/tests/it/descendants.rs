@@ -1,17 +1,14 @@
 //! Cancelling a run cancels its descendants.
 
-use std::time::Duration;
-
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use remuda_domain::{
     Code, RunId, RunState, SessionId,
     run::{IfBusy, ParkReason},
 };
 use remuda_store::{CancelScope, CancelSignal, Commit, Grant, NewChild, NewRun, RunTransition};
-use remuda_testkit::wait_for;
 
 use crate::{
-    fixture::{Fixture, LONG_LEASE, PATIENCE, completed, ending, names, parking, refusal},
+    fixture::{Fixture, LONG_LEASE, completed, ending, names, parking, refusal},
     tree_helpers::{child, creating_children, new_approval, parked_for_approvals, parked_for_children},
 };
 
@@ -213,28 +210,19 @@ pub(crate) async fn lost_child_resumes_its_parent(fixture: &Fixture) -> Result<(
     Ok(())
 }
 
-pub(crate) async fn overdue_child_resumes_its_parent(fixture: &Fixture) -> Result<()> {
+pub(crate) async fn child_that_used_up_its_time_resumes_its_parent(fixture: &Fixture) -> Result<()> {
     let grant = fixture.executing().await?;
-    let mut hasty = child();
-    hasty.run.timeout = Duration::from_millis(300);
-    let children = [hasty];
+    let children = [child()];
     fixture
         .store
         .commit(Commit { children: children.to_vec(), ..parked_for_children(&grant, &children, 1) })
         .await?;
     let below = fixture.granted(children[0].run.session, fixture.worker(LONG_LEASE).await?).await?;
-    fixture.store.release(below.fence).await?;
-    wait_for("the parent to go on", PATIENCE, || async {
-        let ended = fixture.store.end_overdue(10).await.ok()?;
-        // On a stalled machine the child may have ended with its release; then nothing has resumed the parent.
-        let by_others = fixture.state(children[0].run.id).await.ok()?.is_terminal() && ended.ended == 0;
-        let changes = match by_others {
-            true => fixture.store.resume_ready(None, 10).await.ok()?.result,
-            false => ended.changes,
-        };
-        changes.iter().any(|change| change.session == grant.fence.session).then_some(())
-    })
-    .await;
+    let (run, worked) = (children[0].run.id, below.time_left);
+    let hand_over = Commit { worked, ..Commit::new(below.fence, run, RunTransition::HandOver) };
+    let ended = fixture.store.commit(hand_over).await?;
+    assert_eq!((fixture.state(run).await?, ended.parent), (RunState::TimedOut, Some(grant.run.id)));
+    fixture.resume_parent(&ended).await?.context("the parent waits on")?;
     assert_eq!(fixture.state(grant.run.id).await?, RunState::Queued);
     Ok(())
 }

@@ -18,7 +18,7 @@ use remuda_testkit::wait_for;
 use crate::fixture::{Fixture, LONG_LEASE, PATIENCE, SHORT_LEASE, completed, parking, refusal, registration};
 
 fn beat(worker: WorkerId) -> Heartbeat {
-    Heartbeat { worker, lease: LONG_LEASE, running: Vec::new() }
+    Heartbeat { worker, lease: LONG_LEASE, running: Vec::new(), worked: Vec::new() }
 }
 
 async fn worker(fixture: &Fixture, id: WorkerId) -> Result<Worker> {

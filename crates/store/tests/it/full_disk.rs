@@ -41,8 +41,11 @@ async fn continues_after_a_full_disk(fixture: &Fixture, disk: &SmallDisk) -> Res
                 created.as_ref().err().is_none_or(|error| error.code() == Code::StorageFull),
                 "{created:?}"
             );
-            let unready = fixture.store.ping().await.unwrap_err();
-            ensure!(unready.code() == Code::StorageFull, "{unready:?}");
+            let readiness = fixture.store.ping().await;
+            ensure!(
+                readiness.as_ref().is_err_and(|error| error.code() == Code::StorageFull),
+                "{readiness:?}"
+            );
         }
         ensure!(fixture.run(accepted[0]).await?.state == RunState::Running);
 

@@ -127,7 +127,7 @@ store_suite! {
         run_fails_after_too_many_lost_attempts, hand_over_is_not_a_lost_attempt, repeated_commit_takes_effect_once,
         parked_run_needs_no_worker_and_does_not_use_up_its_time, parked_run_is_cancelled_at_once,
         cancel_records_delivery_and_stop_times, run_of_a_lost_worker_is_cancelled_at_once, hand_over_of_a_cancelled_run_ends_it,
-        cancelling_a_session_tree_cancels_all_its_runs, overdue_runs_without_an_owner_are_ended, background_tasks_show_their_last_round,
+        cancelling_a_session_tree_cancels_all_its_runs, run_ends_after_its_executed_time_and_not_by_the_clock, background_tasks_show_their_last_round,
         sessions_with_work_are_counted, next_lease_expiry_is_known;
     children: repeated_commit_creates_children_once, depth_counts_for_sessions_created_by_callers, child_session_can_be_continued_while_idle,
         parent_resumes_when_enough_children_have_ended, satisfied_wait_does_not_park_the_run, resume_ready_resumes_parents_without_notification,
@@ -139,7 +139,7 @@ store_suite! {
         interrupt_cancels_descendants, cancelling_an_executing_root_marks_it_and_ends_its_children, orphans_are_cancelled,
         orphan_scan_continues_page_by_page,
         children_created_by_the_last_commit_of_a_cancelled_run_are_cancelled, lost_child_resumes_its_parent,
-        overdue_child_resumes_its_parent, run_without_relatives_has_no_descendants;
+        child_that_used_up_its_time_resumes_its_parent, run_without_relatives_has_no_descendants;
     approvals: decision_resumes_the_run, approval_is_decided_once_and_by_an_authorized_caller,
         concurrent_decisions_yield_one, run_waits_for_all_its_approvals, ended_run_withdraws_its_pending_approvals,
         approvals_expire, always_adds_rules_to_the_session, approvals_are_listed, waiting_for_approvals_uses_no_time;

@@ -260,7 +260,7 @@ impl Simulation<'_> {
         let worker = self.workers.swap_remove(at);
         if self.rng.random_bool(0.1) {
             let lease = Duration::from_millis(1);
-            let beat = remuda_store::Heartbeat { worker, lease, running: Vec::new() };
+            let beat = remuda_store::Heartbeat { worker, lease, running: Vec::new(), worked: Vec::new() };
             self.fixture.store.renew_lease(&beat).await?;
             self.fixture.wait_for_lease_expiry(worker).await;
         } else {

@@ -15,7 +15,10 @@ use crate::fixture::{
 };
 
 async fn beat(fixture: &Fixture, worker: WorkerId, running: &[remuda_domain::RunId]) -> Result<()> {
-    fixture.store.renew_lease(&Heartbeat { worker, lease: LONG_LEASE, running: running.to_vec() }).await?;
+    fixture
+        .store
+        .renew_lease(&Heartbeat { worker, lease: LONG_LEASE, running: running.to_vec(), worked: Vec::new() })
+        .await?;
     Ok(())
 }
 

@@ -74,7 +74,9 @@ async fn hot_statements_scan_no_table() -> Result<()> {
         store.commit(progress(&grant, vec![step(&grant, 0)])).await?;
         store.request_cancel(fixture.tenant, grant.run.id, "x").await?;
         let running = vec![grant.run.id];
-        store.renew_lease(&remuda_store::Heartbeat { worker, lease: LONG_LEASE, running }).await?;
+        store
+            .renew_lease(&remuda_store::Heartbeat { worker, lease: LONG_LEASE, running, worked: Vec::new() })
+            .await?;
         store.commit(completed(&grant)).await?;
         store.get_run(fixture.tenant, grant.run.id).await?;
         store.read_events(fixture.tenant, session, 0, 10).await?;
@@ -239,7 +241,10 @@ async fn overview_reads_little_with_many_runs() -> Result<()> {
     let waiting = fixture.submit(fixture.session().await?).await?.run.id;
     fixture.submit(session).await?;
     let running = vec![fixture.granted(session, worker).await?.run.id];
-    fixture.store.renew_lease(&remuda_store::Heartbeat { worker, lease: LONG_LEASE, running }).await?;
+    fixture
+        .store
+        .renew_lease(&remuda_store::Heartbeat { worker, lease: LONG_LEASE, running, worked: Vec::new() })
+        .await?;
     // Many queued runs, and as many ended ones.
     for state in ["0", "10"] {
         let sql = format!(

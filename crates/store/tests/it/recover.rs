@@ -4,15 +4,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result};
 use remuda_domain::{
-    Code, EventBody, RunInput, RunState, SessionId, background_task::TaskRound, limits::MAX_LOST_ATTEMPTS,
-    run::ParkReason, step::Step, tool::CallStatus,
+    Code, EventBody, RunId, RunInput, RunState, SessionId, background_task::TaskRound,
+    limits::MAX_LOST_ATTEMPTS, run::ParkReason, step::Step, tool::CallStatus,
 };
-use remuda_store::{CancelScope, Claim, Commit, LostAttempt, NewSession, RunTransition};
-use remuda_testkit::wait_for;
+use remuda_store::{CancelScope, Claim, Commit, Heartbeat, LostAttempt, NewSession, RunTransition};
 
-use crate::fixture::{
-    Fixture, LONG_LEASE, PATIENCE, SHORT_LEASE, announced, completed, done, ending, names, parking, progress,
-    refusal, step,
+use crate::{
+    fixture::{
+        Fixture, LONG_LEASE, SHORT_LEASE, announced, completed, done, ending, names, parking, progress,
+        refusal, step,
+    },
+    query_plans::execute,
 };
 
 pub(crate) async fn sessions_of_a_lost_worker_are_reclaimed(fixture: &Fixture) -> Result<()> {
@@ -298,25 +300,69 @@ pub(crate) async fn cancelling_a_session_tree_cancels_all_its_runs(fixture: &Fix
     Ok(())
 }
 
-pub(crate) async fn overdue_runs_without_an_owner_are_ended(fixture: &Fixture) -> Result<()> {
-    let session = fixture.session().await?;
-    let mut short = fixture.new_run(session);
-    short.run.timeout = Duration::from_millis(1);
-    let run = fixture.store.submit(short).await?.run.id;
+/// Makes the database's clock three hours later, as seen from its rows.
+async fn jump_forward(fixture: &Fixture) -> Result<()> {
+    let (runs, sessions) = if fixture.is_postgres() {
+        (
+            "UPDATE runs SET created_at = created_at - interval '3 hours', started_at = started_at - interval '3 hours'",
+            "UPDATE sessions SET current_started_at = current_started_at - interval '3 hours'",
+        )
+    } else {
+        (
+            "UPDATE runs SET created_at = created_at - 10800000000, started_at = started_at - 10800000000",
+            "UPDATE sessions SET current_started_at = current_started_at - 10800000000",
+        )
+    };
+    execute(fixture, runs).await?;
+    execute(fixture, sessions).await
+}
+
+/// A minute is allowed. Only time that a worker reports is used, whatever the clock says meanwhile.
+pub(crate) async fn run_ends_after_its_executed_time_and_not_by_the_clock(fixture: &Fixture) -> Result<()> {
+    let (session, minute) = (fixture.session().await?, Duration::from_secs(60));
+    let run = fixture.submit(session).await?.run.id;
     let next = fixture.submit(session).await?.run.id;
-    // Waiting for the first start uses no time.
-    assert_eq!(fixture.store.end_overdue(10).await?.ended, 0);
+    let executed = |worker, seconds| Heartbeat {
+        worker,
+        lease: LONG_LEASE,
+        running: vec![RunId::new(), run],
+        worked: vec![Duration::from_secs(1000), Duration::from_secs(seconds)],
+    };
+    // Handed over after ten seconds.
     let worker = fixture.worker(LONG_LEASE).await?;
     let grant = fixture.granted(session, worker).await?;
-    // An owner enforces the deadline itself.
-    assert_eq!(fixture.store.end_overdue(10).await?.ended, 0);
-    fixture.store.release(grant.fence).await?;
-    wait_for("the end of an overdue run without an owner", PATIENCE, || async {
-        let ended = fixture.store.end_overdue(10).await.is_ok();
-        ended && fixture.run(run).await.is_ok_and(|run| run.state == RunState::TimedOut)
-    })
-    .await;
-    assert_eq!(fixture.run(run).await?.failure.context("no failure")?.code, "run_timed_out");
+    assert_eq!(grant.time_left, minute);
+    jump_forward(fixture).await?;
+    let worked = Duration::from_secs(10);
+    let hand_over = Commit { worked, ..Commit::new(grant.fence, run, RunTransition::HandOver) };
+    fixture.store.commit(hand_over).await?;
+    assert_eq!(fixture.state(run).await?, RunState::Queued);
+    // Waits for hours, and is lost after ten more.
+    jump_forward(fixture).await?;
+    let grant = fixture.granted(session, worker).await?;
+    assert_eq!(grant.time_left, minute - worked);
+    fixture.store.renew_lease(&executed(worker, 20)).await?;
+    jump_forward(fixture).await?;
+    fixture.store.expire_all_leases().await?;
+    assert_eq!(fixture.store.reclaim_sessions(10).await?.ended, 0);
+    // An attempt without a heartbeat uses nothing, but is counted as lost.
+    let worker = fixture.worker(LONG_LEASE).await?;
+    let grant = fixture.granted(session, worker).await?;
+    assert_eq!((grant.time_left, grant.run.lost_attempts), (Duration::from_secs(40), 1));
+    fixture.store.expire_all_leases().await?;
+    assert_eq!(fixture.store.reclaim_sessions(10).await?.ended, 0);
+    // The last heartbeat says that nothing is left.
+    let worker = fixture.worker(LONG_LEASE).await?;
+    assert_eq!(fixture.granted(session, worker).await?.time_left, Duration::from_secs(40));
+    fixture.store.renew_lease(&executed(worker, 61)).await?;
+    fixture.store.expire_all_leases().await?;
+    assert_eq!(fixture.store.reclaim_sessions(10).await?.ended, 1);
+    let ended = fixture.run(run).await?;
+    assert_eq!(
+        (ended.state, ended.failure.context("no failure")?.code.as_str()),
+        (RunState::TimedOut, "run_timed_out")
+    );
+    let worker = fixture.worker(LONG_LEASE).await?;
     assert_eq!(fixture.granted(session, worker).await?.run.id, next);
     fixture.check(session).await
 }

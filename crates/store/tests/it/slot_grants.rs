@@ -179,7 +179,8 @@ pub(crate) async fn grant_missing_from_the_heartbeat_is_reported_as_lost(fixture
     let found = async || anyhow::Ok(fixture.store.lost_grants(None, 100, now).await?.sessions);
     assert_eq!(found().await?, [], "no heartbeat came since");
     let beat = |running: &[RunId]| {
-        let beat = Heartbeat { worker: owner, lease: LONG_LEASE, running: running.to_vec() };
+        let beat =
+            Heartbeat { worker: owner, lease: LONG_LEASE, running: running.to_vec(), worked: Vec::new() };
         async move { fixture.store.renew_lease(&beat).await }
     };
     beat(&[runs[1]]).await?;

@@ -323,7 +323,8 @@ pub(crate) async fn views_show_workers_and_sandboxes(fixture: &Fixture) -> Resul
     let session = fixture.session().await?;
     let run = fixture.submit(session).await?.run.id;
     fixture.granted(session, active).await?;
-    let beat = remuda_store::Heartbeat { worker: active, lease: LONG_LEASE, running: vec![run] };
+    let beat =
+        remuda_store::Heartbeat { worker: active, lease: LONG_LEASE, running: vec![run], worked: Vec::new() };
     fixture.store.renew_lease(&beat).await?;
     for (worker, expected) in [
         (active, "host 0.1.0 default active 4 1 3"),

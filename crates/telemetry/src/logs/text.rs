@@ -86,3 +86,16 @@ pub(super) fn is_harmful(c: char) -> bool {
                 | '\u{e0000}'..='\u{e007f}'
         )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::json::MAX_LINE, *};
+
+    #[test]
+    fn documented_limits_are_the_enforced_ones() {
+        let docs = include_str!("../../../../docs/logging.md");
+        let [message, text, line] = [MAX_MESSAGE, MAX_TEXT, MAX_LINE].map(|bytes| bytes / 1024);
+        let expected = format!("at most {message} KiB, any other text {text} KiB, a line {line} KiB");
+        assert!(docs.contains(&expected), "{expected}");
+    }
+}

@@ -149,3 +149,21 @@ pub(crate) async fn exclude_artifacts_from_git(sandbox: &dyn Sandbox, result: &E
         tracing::debug!(error = error.chain(), "cannot exclude artifacts from git");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documented_limits_are_the_enforced_ones() {
+        let docs = include_str!("../../../../docs/sandboxes.md");
+        let (inline, artifact) = (INLINE_BYTES / 1000, ARTIFACT_BYTES >> 20);
+        for text in [format!("beyond {inline},000 bytes per stream"), format!("the first {artifact} MiB")] {
+            assert!(docs.contains(&text), "{text}");
+        }
+        for text in [format!("beyond {INLINE_BYTES} bytes per stream"), format!("(up to {artifact} MiB)")] {
+            assert!(Bash.description().contains(&text), "{text}");
+        }
+        assert!(docs.contains(ARTIFACTS));
+    }
+}

@@ -290,3 +290,27 @@ async fn passwords_are_accepted_in_the_address() {
         nats.ping().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn connection_is_encrypted_if_the_authority_is_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let [file, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    std::fs::write(&file, certificate.cert.pem()).unwrap();
+    std::fs::write(&key, certificate.signing_key.serialize_pem()).unwrap();
+    for binary in nats_binaries() {
+        let auth = NatsAuth::with_keys("remuda").unwrap();
+        let tls = format!("tls {{ cert_file: \"{}\", key_file: \"{}\" }}\n", file.display(), key.display());
+        let server = NatsServer::start_with(&binary, &(tls + &auth.server_config())).unwrap();
+        let options = NatsOptions {
+            servers: vec![format!("tls://{}", server.address())],
+            key: Some(auth.credentials_file(BusRole::ControlPlane).unwrap()),
+            ..NatsOptions::default()
+        };
+        let refused = Nats::connect(options.clone()).await.unwrap_err();
+        assert!(refused.chain().contains("certificate"), "{}", refused.chain());
+        let nats = Nats::connect(NatsOptions { ca_file: Some(file.clone()), ..options }).await.unwrap();
+        nats.provision(&[Pool::default()]).await.unwrap();
+        nats.ping().await.unwrap();
+    }
+}

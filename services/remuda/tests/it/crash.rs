@@ -7,11 +7,12 @@ use std::{
 
 use nix::sys::signal::Signal;
 use remuda_domain::RunState;
-use remuda_testkit::wait_for;
+use remuda_testkit::{faketime_library, wait_for};
 
 use crate::{
     api::{bash, check_run_order, history, noop, state, submit, wait_for_end},
-    harness::{Dev, TIMEOUT, is_alive, pids, wait_until_gone},
+    harness::{Cli, Dev, Server, TIMEOUT, is_alive, pids, variables, wait_until_gone},
+    http_client::HttpClient,
 };
 
 fn lines(path: &str) -> Vec<String> {
@@ -147,4 +148,36 @@ async fn second_signal_exits_at_once_and_leaves_no_process() {
 
     let dev = dev.crash_and_restart().await;
     assert_eq!(wait_for_end(&dev.client(), &run).await.outcomes[0].status, "interrupted");
+}
+
+/// The wall clock is a day ahead after the restart. The run was executed for seconds of its minute.
+#[tokio::test]
+async fn forward_clock_jump_over_a_restart_ends_no_run() {
+    let dev = Dev::start().await;
+    let client = dev.client();
+    let run = submit(&client, "s1", vec![noop(2000)]).await;
+    let behind = submit(&client, "s1", vec![noop(0)]).await;
+    let http = HttpClient::new(dev.server.endpoint());
+    let running = || async { http.get(&format!("/runs/{run}")).await.body["state"] == "running" };
+    wait_for("the run to start", TIMEOUT, running).await;
+
+    let Dev { mut server, directory, .. } = dev;
+    server.process.kill();
+    drop(server);
+    let library = faketime_library().expect("libfaketime; install the package faketime");
+    let clock = [
+        ("LD_PRELOAD", library.to_str().unwrap()),
+        ("FAKETIME", "+1d"),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        // The name in versions before 0.9.9.
+        ("DONT_FAKE_MONOTONIC", "1"),
+    ];
+    let data = directory.path().join("data");
+    let arguments = ["dev", "--data-dir", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let server = Server::start(&arguments, &variables(&clock)).await;
+    let client = Cli::new(server.endpoint()).client();
+    for run in [&run, &behind] {
+        let ended = wait_for_end(&client, run).await;
+        assert_eq!(state(&ended), RunState::Completed, "{ended:?}");
+    }
 }

@@ -50,6 +50,7 @@ mod sse;
 mod start;
 mod submit_and_wait;
 mod team;
+mod tls;
 mod tools_rules;
 mod top;
 mod traces;

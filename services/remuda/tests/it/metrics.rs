@@ -12,6 +12,7 @@ use futures::StreamExt as _;
 use remuda_client::Target;
 use remuda_telemetry::metrics::registry;
 use remuda_testkit::{Child, find_program, free_port, nats_binaries, wait_for};
+use remuda_transport::BusRole;
 use reqwest::Method;
 use serde_json::Value;
 
@@ -26,6 +27,8 @@ use crate::{
 
 /// Metrics of the bus, which an embedded server does not have.
 const ONLY_WITH_BUS: [&str; 1] = ["remuda_bus_rejected_total"];
+/// A metric of processes with a certificate.
+const ONLY_WITH_TLS: &str = "remuda_tls_certificate_expiry_timestamp_seconds";
 const LISTEN: &str = "telemetry.metrics_listen=127.0.0.1:0";
 
 const MODELS: &str = "
@@ -118,7 +121,8 @@ async fn every_metric_is_exported_under_load_with_its_declared_labels() {
     let url = metrics(&dev.server);
     let embedded = || {
         let name = |metric: &registry::Metric| metric.prometheus_name();
-        registry::ALL.iter().filter(move |metric| !ONLY_WITH_BUS.contains(&&*name(metric)))
+        let elsewhere = |name: &str| name == ONLY_WITH_TLS || ONLY_WITH_BUS.contains(&name);
+        registry::ALL.iter().filter(move |metric| !elsewhere(&name(metric)))
     };
     let wanted: BTreeSet<String> = embedded().map(registry::Metric::prometheus_name).collect();
     let missing = || async {
@@ -271,7 +275,7 @@ async fn prometheus_scrapes_every_process_of_a_cluster() {
     prometheus
         .wait_until("sum(remuda_claims_total{result=\"granted\"})", |it| it.first() >= Some(&20.0))
         .await;
-    let nats = async_nats::connect(cluster.services.nats.url()).await.unwrap();
+    let nats = cluster.services.nats_client(BusRole::Admin).await;
     nats.publish("remuda.notices", "forged".into()).await.unwrap();
     nats.flush().await.unwrap();
     for name in ONLY_WITH_BUS {

@@ -127,7 +127,7 @@ async fn background_tasks_report_their_rounds() {
     let dev = dev.crash_and_restart().await;
     let all = || async {
         let tasks = dev.cli.json(&["tasks"]).await;
-        (tasks.len() == 12).then_some(tasks)
+        (tasks.len() == 11).then_some(tasks)
     };
     let tasks = wait_for("every task to have run", TIMEOUT, all).await;
     let names: Vec<&str> = tasks.iter().filter_map(|task| task["name"].as_str()).collect();
@@ -135,7 +135,6 @@ async fn background_tasks_report_their_rounds() {
         names,
         [
             "delete_expired_keys",
-            "end_overdue",
             "expire_approvals",
             "find_unheld",
             "gc",

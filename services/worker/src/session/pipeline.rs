@@ -16,6 +16,7 @@ use remuda_domain::{Fence, Run, RunInput, RunState};
 use remuda_engine::{Ending, Execution, Gate, HandOver};
 use remuda_store::{Commit, Committed, Finish, Grant, RunTransition};
 use remuda_trace::AttemptEnd;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -39,6 +40,7 @@ struct ExecutingRun<'a> {
     abandon: CancellationToken,
     grant: Grant,
     trace: Option<AttemptTrace>,
+    began: Instant,
     execution: BoxFuture<'a, Execution>,
 }
 
@@ -130,7 +132,8 @@ impl<'a> RunPipeline<'a> {
         let speculative = !gate.is_open();
         let execution = server.execute(session_guard, grant.clone(), gate.clone(), abandon.clone());
         let execution = Box::pin(execution.instrument(span));
-        self.executing = Some(ExecutingRun { gate, speculative, abandon, grant, trace, execution });
+        let began = Instant::now();
+        self.executing = Some(ExecutingRun { gate, speculative, abandon, grant, trace, began, execution });
     }
 
     /// Starts the next run if possible. Nothing is blocked by a run that starts behind uncommitted ones: it is
@@ -152,7 +155,7 @@ impl<'a> RunPipeline<'a> {
 
     /// Handles the end of an execution.
     async fn on_execution_end(&mut self, execution: Execution) -> Option<SessionOutcome> {
-        let ExecutingRun { gate, speculative, grant, trace, .. } = self.executing.take()?;
+        let ExecutingRun { gate, speculative, mut grant, trace, began, .. } = self.executing.take()?;
         let end = attempt_trace::execution_end(&execution);
         let (hand_over, then) = match execution {
             Execution::Ended(ending) => {
@@ -173,6 +176,7 @@ impl<'a> RunPipeline<'a> {
                 return Some(self.server.release(self.fence).await);
             }
         };
+        grant.run.worked += began.elapsed();
         Some(self.hand_over_and_release(grant, trace, *hand_over, then, end).await)
     }
 

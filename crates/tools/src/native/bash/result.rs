@@ -67,7 +67,8 @@ fn add(answer: &mut Value, notes: &mut Vec<String>, stream: &str, captured: Capt
         answer[format!("{stream}_bytes")] = captured.total_bytes.into();
     }
     if let Some(path) = captured.artifact {
-        let what = if captured.total_bytes > ARTIFACT_BYTES { "the first 16 MiB" } else { "all" };
+        let kept = format!("the first {} MiB", ARTIFACT_BYTES >> 20);
+        let what = if captured.total_bytes > ARTIFACT_BYTES { &kept } else { "all" };
         notes.push(format!("{what} of {stream} is in {path}: see the rest with Read or Grep"));
         if answer.get("artifacts").is_none() {
             answer["artifacts"] = Value::Object(Map::new());

@@ -32,7 +32,7 @@ async fn one_control_plane_runs_the_tasks_until_the_next_takes_over() {
     }
     let tasks = fixture.store.list_tasks().await.unwrap();
     assert!(tasks.iter().all(|task| task.last.holder == leader), "{tasks:?}");
-    assert_eq!(tasks.len(), 12);
+    assert_eq!(tasks.len(), 11);
 
     stop_first.cancel();
     fixture.runnable().await;
@@ -52,7 +52,7 @@ async fn failing_task_does_not_stop_the_others() {
     let failing = fixture.wait_for_task("wake_sessions", |task| task.failures >= 2).await;
     assert_eq!(failing.last.result.unwrap_err(), "turned off");
     fixture.wait_for_task("heal_orphans", |task| task.failures >= 1).await;
-    for healthy in ["take_back", "end_overdue", "delete_expired_keys"] {
+    for healthy in ["take_back", "expire_approvals", "delete_expired_keys"] {
         assert_eq!(fixture.wait_for_task(healthy, |_| true).await.failures, 0);
     }
     // Healthy tasks do their work meanwhile.

@@ -96,7 +96,11 @@ async fn owner_is_signalled_if_its_grant_was_lost() {
     };
     assert_eq!(task.round().await.unwrap(), Round::of([("told", 0)]), "it has sent no heartbeat yet");
     let mut signals = fixture.transport.subscribe_signals(worker).await.unwrap();
-    fixture.store.renew_lease(&Heartbeat { worker, lease: NEVER, running: Vec::new() }).await.unwrap();
+    fixture
+        .store
+        .renew_lease(&Heartbeat { worker, lease: NEVER, running: Vec::new(), worked: Vec::new() })
+        .await
+        .unwrap();
     assert_eq!(task.round().await.unwrap(), Round::of([("told", 1)]));
     let signal = timeout(PATIENCE, signals.next()).await.unwrap().unwrap();
     assert_eq!(signal, Signal::ReclaimSession { tenant: fixture.tenant, session });
@@ -104,7 +108,11 @@ async fn owner_is_signalled_if_its_grant_was_lost() {
     let grant = fixture.claim(session, worker).await;
     assert_eq!((grant.fence.epoch, grant.run.attempt), (2, 1));
     let running = vec![grant.run.id];
-    fixture.store.renew_lease(&Heartbeat { worker, lease: NEVER, running }).await.unwrap();
+    fixture
+        .store
+        .renew_lease(&Heartbeat { worker, lease: NEVER, running, worked: Vec::new() })
+        .await
+        .unwrap();
     assert_eq!(task.round().await.unwrap(), Round::of([("told", 0)]));
     drop((signals, task));
     fixture.shut_down().await;
