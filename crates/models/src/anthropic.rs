@@ -10,12 +10,15 @@ use remuda_domain::{
 };
 use reqwest::{Url, header::HeaderValue};
 
+use serde_json::Value;
+
 use request_body::RequestEncoder;
 use response::ResponseBuilder;
 
 use crate::{
     AttemptError, OnDelta, Provider, Request, Response,
     http::{self, HttpResponse, Target},
+    provider_error::ErrorMapper,
 };
 
 const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
@@ -76,6 +79,18 @@ impl Provider for Anthropic {
         }
         response.finish(&self.reference)
     }
+}
+
+/// Reads the events of a stream that did not come from a server.
+pub(crate) fn read_events<'e>(
+    errors: &ErrorMapper,
+    values: impl Iterator<Item = (&'e str, Value)>,
+) -> Result<Response, AttemptError> {
+    let mut response = ResponseBuilder::new(errors, &|_| {});
+    for (name, value) in values {
+        response.apply(name, &value)?;
+    }
+    response.finish("fuzzing/model")
 }
 
 #[cfg(test)]

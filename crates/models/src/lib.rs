@@ -30,6 +30,8 @@
 
 mod anthropic;
 mod breaker;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod models;
 mod openai;

@@ -18,6 +18,7 @@ use response::ResponseBuilder;
 use crate::{
     AttemptError, OnDelta, Provider, Request, Response,
     http::{self, HttpResponse, Target},
+    provider_error::ErrorMapper,
 };
 
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -91,6 +92,19 @@ impl Provider for OpenAi {
         }
         response.finish(&self.reference)
     }
+}
+
+/// Reads the events of a stream that did not come from a server.
+pub(crate) fn read_events(
+    errors: &ErrorMapper,
+    values: impl Iterator<Item = Value>,
+) -> Result<Response, AttemptError> {
+    let mut response = ResponseBuilder::new(errors, &|_| {});
+    for value in values {
+        response.apply(&value)?;
+    }
+    response.end();
+    response.finish("fuzzing/model")
 }
 
 #[cfg(test)]

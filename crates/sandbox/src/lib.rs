@@ -26,6 +26,7 @@ mod process_groups;
 mod registry;
 pub mod remote;
 mod search_query;
+mod shell_guard;
 mod supervised_command;
 pub mod supervisor_binary;
 mod traits;
@@ -43,6 +44,7 @@ pub use output_capture::CapturedOutput;
 pub use output_sink::{NoOutput, OutputSink, OutputStream};
 pub use registry::SandboxRegistry;
 pub use search_query::{GlobQuery, GlobResult, GrepMatch, GrepMode, GrepQuery, GrepResult};
+pub use shell_guard::guarded_script;
 pub use traits::{
     Backend, ByteRange, EngineResource, EngineResourceKind, Entry, EntryKind, Feature, FeatureState,
     FileContents, FileKind, FileStat, Listing, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode,

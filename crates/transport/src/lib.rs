@@ -15,6 +15,8 @@
 
 mod bus_role;
 mod bus_signing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grant_batch;
 mod memory;
 mod meters;

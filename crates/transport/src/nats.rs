@@ -8,7 +8,7 @@ mod auth;
 mod connection;
 mod credentials;
 mod end_notices;
-mod envelope;
+pub(crate) mod envelope;
 mod grants;
 mod live_events;
 mod messages;

@@ -22,6 +22,8 @@ mod definition_dir;
 mod definition_files;
 mod definitions;
 mod environment;
+#[doc(hidden)]
+pub mod fuzzing;
 mod init;
 mod loader;
 mod memory;

@@ -17,6 +17,7 @@ use super::{
     AgentRun,
     context::{self, Cut, FittedMessages, SummaryRequest, TokenEstimator, tokens::TokenCalibration},
     model_call::{ModelCall, ModelCallIds},
+    repeated_calls::RepeatedCalls,
     transcript::{self, TranscriptMessage},
 };
 use crate::journal::Entry;
@@ -221,6 +222,8 @@ impl AgentRun<'_> {
             tokens_after: after,
         });
         self.compaction.forced = false;
+        // The agent cannot see the results of its calls any more, so it may repeat them.
+        self.repeated_calls = RepeatedCalls::default();
         let entry = Entry {
             steps: std::mem::take(&mut self.pending_steps),
             messages,

@@ -85,6 +85,11 @@ fn is_switch(step: &Step) -> bool {
     completed && step.call().is_some_and(|call| call.tool == SWITCH)
 }
 
+fn is_summary(step: &Step) -> bool {
+    let StepWork::ModelCall { request, outcome: Some(outcome) } = &step.work else { return false };
+    !request.purpose.is_answer() && outcome.status == CallStatus::Completed
+}
+
 impl<'a> AgentRun<'a> {
     /// Prepares a run to begin, or to resume where it was left.
     pub(super) async fn resume(
@@ -128,6 +133,9 @@ impl<'a> AgentRun<'a> {
         let (mut switches, mut delegations, mut background) = (0, 0, Vec::new());
         for step in &grant.steps {
             switches += u32::from(is_switch(step));
+            if is_summary(step) {
+                repeated_calls = RepeatedCalls::default();
+            }
             if let (Some(call), Some(child)) =
                 (step.call(), step.links().and_then(|links| links.child.as_ref()))
             {

@@ -11,7 +11,7 @@ use remuda_domain::{
     error::{Code, Error, Result},
     tool::{CallSubject, Effects, ForeignFormat, ToolDescriptor},
 };
-use remuda_sandbox::{Command, ExecResult, Sandbox, Spill, check_script};
+use remuda_sandbox::{Command, ExecResult, Sandbox, Spill, check_script, guarded_script};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -73,7 +73,8 @@ impl Arguments {
 
     /// Builds the command with its timeout, spill directory and environment.
     fn command(&self, timeout: Duration, sandbox: &dyn Sandbox, context: &ToolContext) -> Command {
-        let mut command = Command::shell(self.command.as_str(), timeout);
+        // Rules have judged the script as bash reads it.
+        let mut command = Command::shell(guarded_script(&self.command), timeout);
         command.output_limit = INLINE_BYTES;
         command.spill =
             Some(Spill { directory: format!("{ARTIFACTS}/{}", context.call), max_bytes: ARTIFACT_BYTES });

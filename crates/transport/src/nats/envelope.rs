@@ -9,7 +9,7 @@
 //! store ([`Kind::takes_hints`]). Session tokens are always hints, so they carry no proof.
 
 mod keyring;
-mod proof;
+pub(crate) mod proof;
 mod rate_limit;
 mod replay_window;
 

@@ -20,28 +20,28 @@ const CONTEXT: &[u8] = b"remuda bus message\0";
 
 /// What the sender says about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claims {
-    pub(super) signer: BusSigner,
+pub(crate) struct Claims {
+    pub(crate) signer: BusSigner,
     /// Random number of the sending process: many processes share a key of the installation.
-    pub(super) process: u64,
+    pub(crate) process: u64,
     /// Milliseconds since 1970 by the sender's clock.
-    pub(super) sent_at: u64,
+    pub(crate) sent_at: u64,
     /// Counts the messages of the process.
-    pub(super) count: u64,
+    pub(crate) count: u64,
 }
 
 /// What else is signed.
 #[derive(Clone, Copy)]
-pub(super) struct Signed<'a> {
-    pub(super) subject: &'a str,
+pub(crate) struct Signed<'a> {
+    pub(crate) subject: &'a str,
     /// The `traceparent` header, or nothing.
-    pub(super) trace: &'a str,
-    pub(super) payload: &'a [u8],
+    pub(crate) trace: &'a str,
+    pub(crate) payload: &'a [u8],
 }
 
 /// A received proof, not verified yet.
-pub(super) struct Proof {
-    pub(super) claims: Claims,
+pub(crate) struct Proof {
+    pub(crate) claims: Claims,
     bytes: [u8; LEN],
 }
 
@@ -73,7 +73,7 @@ impl Claims {
     }
 
     /// The text of the header.
-    pub(super) fn prove(&self, key: &hmac::Key, signed: Signed<'_>) -> String {
+    pub(crate) fn prove(&self, key: &hmac::Key, signed: Signed<'_>) -> String {
         let mut bytes = [0; LEN];
         let claims = self.encode();
         bytes[..CLAIMS_LEN].copy_from_slice(&claims);
@@ -99,7 +99,7 @@ impl Signed<'_> {
 
 impl Proof {
     /// Reads the text of the header.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; LEN];
         let read = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
         let claims = (read == LEN).then(|| Claims::decode(&bytes)).flatten()?;
@@ -107,7 +107,7 @@ impl Proof {
     }
 
     /// Whether the owner of the key made exactly these claims about this message. Takes the same time for every tag.
-    pub(super) fn verify(&self, key: &hmac::Key, signed: Signed<'_>) -> bool {
+    pub(crate) fn verify(&self, key: &hmac::Key, signed: Signed<'_>) -> bool {
         let (claims, tag) = self.bytes.split_at(CLAIMS_LEN);
         hmac::verify(key, signed.hash(claims).as_ref(), tag).is_ok()
     }
