@@ -1,6 +1,11 @@
 //! The test harness: a workspace, a session in it, and workers that are started and killed.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chrono::TimeDelta;
 use remuda_dispatch::{Dispatcher, Slots};
@@ -22,7 +27,7 @@ use remuda_engine::{
 use remuda_models::{ModelOptions, Models};
 use remuda_roots::{RootOptions, WorkspaceRoots};
 use remuda_sandbox::{Backend, LocalBackend, LocalOptions};
-use remuda_store::{Claim, Finish, Grant, NewRun, NewSession, RunTransition, Store};
+use remuda_store::{Claim, Commit, Finish, Grant, NewRun, NewSession, RunTransition, Store};
 use remuda_tools::{Registry, Tool, ToolOptions};
 use remuda_transport::Transport;
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
@@ -396,6 +401,7 @@ impl Harness {
     async fn commit_hand_over(&self, grant: &Grant, hand_over: HandOver, then: RunTransition) {
         let HandOver { entry, events } = hand_over;
         let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
+        let commit = Commit { worked: grant.run.worked, ..commit };
         self.store.commit(commit).await.unwrap();
     }
 
@@ -443,8 +449,10 @@ impl Harness {
         while let Some(next) = self.store.runnable_sessions(None, 1).await.unwrap().pop() {
             turns += 1;
             assert!(turns < 5000, "it never ends");
-            let grant = self.claim_session(next.session).await;
+            let mut grant = self.claim_session(next.session).await;
+            let began = Instant::now();
             let execution = self.engine.execute(&grant, &RunControl::default()).await;
+            grant.run.worked += began.elapsed();
             self.commit_execution(&grant, execution).await;
         }
         turns
