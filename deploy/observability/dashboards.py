@@ -371,6 +371,8 @@ def internals():
                 [(rate("remuda_bus_rejected_total", "kind, reason"), "{{kind}} {{reason}}")], "cps", width=8)
     board.graph("Memory for bodies", "Bytes of requests in flight, by process. The limit is server.body_memory.",
                 [("sum by (job, instance) (remuda_request_body_memory_bytes)", "{{job}} {{instance}}")], "bytes", width=8)
+    board.graph("Time until certificates expire", "By process, for the certificate of tls.certificate. A new file is loaded without a restart.",
+                [("min by (job, instance) (remuda_tls_certificate_expiry_timestamp_seconds) - time()", "{{job}} {{instance}}")], "s")
     board.row("Background tasks")
     board.graph("Time since the last success", "By task. Only the leading control plane runs background tasks.",
                 [("time() - max by (task) (remuda_task_last_success_timestamp_seconds)", "{{task}}")], "s", width=8, limit=60)
