@@ -1,7 +1,7 @@
 //! The rules of operators for `tools` runs, compiled once.
 //!
 //! A `tools` run has no agent, so the rules of workspaces and agents and the built-in ones do not apply. What the operator
-//! locked for the platform, and the rules of the tenant, apply to every call, whoever makes it. The session's rules can
+//! locked for the platform, and the rules of the tenant, apply to the calls of every caller. The session's rules can
 //! relax those of the tenant that are not locked, as they can in the run of an agent, and forbid nothing: the caller that
 //! submits the calls may change them.
 
@@ -51,7 +51,7 @@ impl OperatorRules {
         Some(CallRules { rules, mode, session })
     }
 
-    /// What to do with a call that needs approval while nobody is available.
+    /// What becomes of calls that need approval: they wait, are refused, or fail the run.
     pub(crate) fn unattended(&self, session: &SessionPermissions) -> Unattended {
         session.unattended.unwrap_or(self.unattended)
     }

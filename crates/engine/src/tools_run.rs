@@ -126,7 +126,7 @@ impl ToolsRun<'_> {
                     self.ctx.request_approval(&mut self.plan[index], ask, "", &mut entry);
                 }
                 Ok(_) => allowed.push(index),
-                // An approval is not withdrawn because nobody is there any more, but a rule that denies still counts.
+                // An approval stays valid if the session became unattended after it. A rule that denies now still counts.
                 Err(error) if approved && error.code() != Code::CallDenied => allowed.push(index),
                 Err(error) => self.ctx.refuse_call(&mut self.plan[index], &error, &mut entry),
             }

@@ -1,8 +1,8 @@
 //! Counts, limits and logs requests with invalid API keys.
 //!
-//! Only failures count, for each address and for all together. A request with a valid key is never refused: an address that
-//! exceeds its limit has its unknown keys looked up a few at a time, and is told to slow down when they are invalid. Keys of
-//! 256 random bits cannot be guessed; the limit protects the store and the log.
+//! Only failures count, for each address and for all together. A request with a valid key is never refused. If an address
+//! exceeds its limit, at most a few of its unknown keys are looked up at the same time, and invalid ones get
+//! `authentication_limit`. Keys of 256 random bits cannot be guessed; the limit protects the store and the log.
 
 use std::{
     collections::HashMap,

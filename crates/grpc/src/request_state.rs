@@ -25,7 +25,7 @@ use crate::{
 const UNWATCHED: Duration = Duration::from_secs(1);
 /// Limit of the body of a request without a caller, such as a health check or reflection.
 const MAX_ANONYMOUS_BODY: usize = 16 << 10;
-/// The beginning of such a body is not counted, so that nobody can use up the memory for health checks.
+/// The first bytes of such a body are not counted: health checks work even if the memory for bodies is used up.
 const UNCOUNTED: usize = 256;
 
 tokio::task_local! {

@@ -165,7 +165,8 @@ impl PendingGuard {
 }
 
 impl SessionGuard {
-    /// Sets the run that executes now, and how long earlier attempts executed it. Returns the token that cancels it, and the notification that makes it resend
+    /// Sets the run that executes now, and how long earlier attempts executed it. Returns the token that cancels it,
+    /// and the notification that makes it resend
     /// its deltas.
     pub(crate) fn set_current_run(
         &self,

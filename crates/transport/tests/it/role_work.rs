@@ -8,7 +8,7 @@ use remuda_domain::{
     run::RunEndNotice,
     worker::{Signal, SlotOffer},
 };
-use remuda_testkit::nats_binaries;
+use remuda_testkit::{nats_binaries, wait_for};
 use remuda_transport::{
     BusRole, BusSigning, GRANT_VERSION, GrantBatch, KeySource, Nats, Published, Signing, SignsAs, Transport,
 };
@@ -138,11 +138,9 @@ async fn worker_continues_after_a_control_plane_has_created_the_stream_again() {
         let mut source = worker.tokens(&pool).await.unwrap();
         server.server.wipe_and_restart().unwrap();
         let taken = take_one(&mut source);
-        let published = async {
-            while plane.publish_token(&pool, tenant, session).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
+        let published = wait_for("the stream", LONG, || async {
+            plane.publish_token(&pool, tenant, session).await.is_ok()
+        });
         let (token, ()) = tokio::join!(taken, published);
         assert_eq!(token.session(), session);
     }

@@ -176,6 +176,13 @@ mod tests {
         assert_eq!(of(Code::Internal), 10);
         let states = [RunState::Completed, RunState::Failed, RunState::Cancelled, RunState::TimedOut];
         assert_eq!(states.map(|state| Exit::of_state(state) as u8), [0, 1, 6, 7]);
+        let stopped = |state: v1::RunState| v1::Run {
+            state: state.into(),
+            stop_reason: "max_steps".to_owned(),
+            ..Default::default()
+        };
+        assert_eq!(Exit::of_run(&stopped(v1::RunState::Completed)).unwrap() as u8, 9);
+        assert_eq!(Exit::of_run(&stopped(v1::RunState::Cancelled)).unwrap() as u8, 6);
     }
 
     #[test]

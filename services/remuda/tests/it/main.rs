@@ -41,6 +41,7 @@ mod pty;
 mod raw_grpc;
 mod recovery;
 mod reflection;
+mod retried_runs;
 mod roots;
 mod sandboxes;
 mod scopes;
